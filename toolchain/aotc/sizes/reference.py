@@ -389,8 +389,8 @@ class Reference:
             self.findings = (
                 *prober.findings,
                 *check.unneeded_findings(domain),
-                *self._value_findings(),
-                *_outside_findings(domain, given),
+                *self._value_findings(domain),
+                *self._outside_findings(domain),
             )
             return domain
         except AotcError as error:
@@ -416,13 +416,38 @@ class Reference:
                 found="0",
             )
 
-    def _value_findings(self) -> list[Finding]:
-        taken = self._value_sets.told()
-        if not taken:
+    def _value_findings(self, domain: Domain) -> list[Finding]:
+        sets = self._value_sets
+        taken = sets.told()
+        failing = [n for n, dim in domain.dims.items() if dim.stopped_by in ("error", "combined")]
+        if taken:
+            what = "sizes that failed with the values as drawn, such as "
+            what += f"{sizes_text(sets.first_rejected)}, run with others: {taken}"
+        elif failing and sets.tried:
+            what = f"where {', '.join(failing)} ends, the model fails with other values too: "
+            what += "; ".join(sets.tried)
+        else:
             return []
-        where = sizes_text(self._value_sets.first_rejected)
-        what = f"sizes that failed with the values as drawn, such as {where}, run with others: "
-        return [Finding(code="AOTC-S030", what=what + taken, where="inputs")]
+        return [Finding(code="AOTC-S030", what=what, where="inputs")]
+
+    def _outside_findings(self, domain: Domain) -> list[Finding]:
+        """AOTC-S036 for each of the user's fixtures with sizes that the domain does not have."""
+        found = []
+        for item in self._given:
+            names = [
+                n
+                for n, d in domain.dims.items()
+                if n in item.sizes and not d.accepts(item.sizes[n])
+            ]
+            if not names or domain.accepts(item.sizes):
+                continue
+            sizes = {name: item.sizes[name] for name in names}
+            proven = ", ".join(f"{name} {domain.dims[name].text()}" for name in names)
+            outcome = self._trial_with(item.sizes, 0)
+            why = f"; generated values fail there: {outcome.error}" if not outcome.ok else ""
+            what = f"{sizes_text(sizes)} is outside of what is proven, {proven}{why}"
+            found.append(Finding(code="AOTC-S036", what=what, where=f"fixture {item.name}"))
+        return found
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
         found = Estimator(self.inputs, points, self.run_costs(points))
@@ -493,21 +518,6 @@ class Reference:
         if kept is None and dict(fixture.sizes) in self._deadly:
             raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
         return kept
-
-
-def _outside_findings(domain: Domain, given: Sequence[FixtureInputs]) -> list[Finding]:
-    """AOTC-S036 for each of the user's fixtures with sizes that the domain does not have."""
-    return [
-        Finding(
-            code="AOTC-S036",
-            what=f"the fixture is outside the proven range: {name} is {item.sizes[name]}; "
-            f"{dim.text()} is proven",
-            where=f"{item.name}: dim {name}",
-        )
-        for item in given
-        for name, dim in domain.dims.items()
-        if name in item.sizes and not dim.accepts(item.sizes[name])
-    ]
 
 
 def _with_number(sizes: Mapping[str, int], number: int) -> dict[str, int]:

@@ -362,8 +362,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "minimum; or a variant does not give the model's answer at size 0. The range begins above it.",
      "Nothing to do. To require the smaller size, state the range with --dim NAME=MIN..MAX."),
     ("AOTC-S030", "generated values were rejected", FINDING,
-     "With the inputs that were generated to suit its operators the model did not run, or not at all sizes; it does "
-     "with the values that the message names. There it is proven for such values only.",
+     "With the inputs that were generated to suit its operators the model did not run, or not at all sizes. The message "
+     "names the values with which it does, for which alone it is proven there; or those that were tried in vain.",
      "Give real inputs with --fixtures."),
     ("AOTC-S031", "buckets give too many sizes to capture", INPUT,
      "Every combination of buckets is captured as a CUDA graph; together they exceed cuda.graphs.max_count.",

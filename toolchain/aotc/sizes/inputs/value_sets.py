@@ -81,6 +81,11 @@ class ValueSets:
             self.first_rejected = self.first_rejected or dict(sizes)
             self._accepted = [number, *(known for known in self._accepted if known != number)]
 
+    @property
+    def tried(self) -> list[str]:
+        """What was tried beside the first values, whether it ran or not."""
+        return [known.what for number, known in self._sets.items() if number >= _FIRST_NUMBER]
+
     def told(self) -> str:
         """What was taken beside the first values; empty if they were always accepted."""
         return "; ".join(self._sets[known].what for known in reversed(self._accepted[:-1]))
