@@ -163,6 +163,7 @@ def test_another_runtime(edge: Built) -> None:
     since = {
         f"profile.parity.{name}.max_slice" for name in ("bfloat16", "int8", "int4", "quantized")
     }
+    since |= {"profile.probe.max_input_bytes", "profile.probe.max_size"}
     assert set(whats(report, "profile")) <= {"target_sha256", *since}
 
 

@@ -113,7 +113,7 @@ def test_calls_that_users_make_are_answered(opened: Opened) -> None:
 @of(*NAMES)
 def test_answers_within_the_range_are_the_plain_sessions(opened: Opened) -> None:
     domain, rng = opened.built.manifest.domain, np.random.default_rng(1729)
-    corners = [domain.corner("min"), domain.corner("opt")]
+    corners = [domain.corner("least"), domain.corner("opt"), *domain.empty_corners()]
     random_sizes = [
         domain.complete({name: _random_size(dim, rng) for name, dim in domain.dims.items()})
         for _ in range(DRAWN)
@@ -129,15 +129,16 @@ def _random_size(dim: Dim, rng: np.random.Generator) -> int:
     step = dim.multiple_of
     low, high = -(-dim.min // step), dim.max // step
     size = round(np.exp(rng.uniform(np.log(max(low, 1)), np.log(max(high, 1))))) * step
-    return int(min(max(size, dim.min), dim.max)) if size not in dim.gaps else dim.opt
+    return int(min(max(size, dim.least), dim.max)) if size not in dim.gaps else dim.opt
 
 
 @of(*WANTED)
 def test_the_range_is_one_that_users_would_choose(opened: Opened) -> None:
-    dims = opened.built.manifest.domain.dims
+    domain = opened.built.manifest.domain
     for name, wanted in WANTED[opened.built.manifest.name].items():
-        missed = [size for size in wanted if not dims[name].accepts(size)]
-        assert not missed, f"{name}: {dims[name].text()} lacks {missed}"
+        boxes = (domain.dims, *domain.also)
+        missed = [size for size in wanted if not any(dims[name].accepts(size) for dims in boxes)]
+        assert not missed, f"{name}: {domain.dims[name].text()} lacks {missed}"
 
 
 @of(*IMAGES)

@@ -131,7 +131,9 @@ def test_a_merged_decoder_makes_its_first_call(bench: Workbench) -> None:
     then = onnx.helper.make_graph(
         [node("Concat", "past k", "joined", axis=2)], "then", [], [info("joined", None)]
     )
-    other = onnx.helper.make_graph([node("Identity", "k", "alone")], "else", [], [info("alone", None)])
+    other = onnx.helper.make_graph(
+        [node("Identity", "k", "alone")], "else", [], [info("alone", None)]
+    )
     built = bench.build(merged((then, other)), "merged")
 
     def call(rows: int, new: int, held: int, cached: bool) -> Call:
@@ -176,18 +178,14 @@ def test_no_detections_graphs_without_edges_and_empty_batches_are_answered(
 
 
 def test_size_0_alone_is_refused_where_nothing_would_be_answered(bench: Workbench) -> None:
-    graph = model_of(
-        [node("Relu", "x", "y")], [info("x", ["batch", 8])], [info("y", ["batch", 8])]
-    )
+    graph = model_of([node("Relu", "x", "y")], [info("x", ["batch", 8])], [info("y", ["batch", 8])])
     with pytest.raises(AotcError) as refused:
         bench.build(graph, "nothing", dims={"batch": 0})
     assert (refused.value.code, refused.value.where) == ("AOTC-S035", "dim batch")
     # A cache that is always empty leaves something to answer: such is the prompt's variant.
     nodes, kept, past = WAYS["joined"]
     built = bench.build(cache_after(nodes, kept, past), "prompt", dims={"p": 0})
-    assert_in_range(
-        bench, built, [{"past": floats(1, 2, 0, 4), "new": floats(1, 2, 5, 4)}]
-    )
+    assert_in_range(bench, built, [{"past": floats(1, 2, 0, 4), "new": floats(1, 2, 5, 4)}])
 
 
 # Values are not sizes

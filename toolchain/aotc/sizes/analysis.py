@@ -37,9 +37,9 @@ from aotc.spec.variant import Optimization
 # By what ended the search: the limits of the profile.
 _LIMITS = {
     "combined": "fails",
-    "size": "exceeds probe.max_size",
-    "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
-    "sizes beyond the usual ones have",
+    "size": "exceeds probe.max_size, of a batch 1024, or of an image 4096",
+    "bytes": "exceeds probe.max_input_bytes or probe.max_activation_bytes, or the share of them "
+    "that sizes beyond the usual ones have",
     "flops": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
     "runs": f"was not tried: the search {ENDED['runs']}",
     "time": f"was not tried: the search {ENDED['time']}",

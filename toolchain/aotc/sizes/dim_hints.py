@@ -630,8 +630,10 @@ def optimum(kind: Kind, dim: Dim, fallback: int, *, large: bool = False) -> int:
     `fallback` is a size within the range, for a range above the usual sizes.  `large` asks for
     images as detectors have them.
     """
-    wanted = _OPTIMAL_IMAGE if large and kind == "image" else _OPTIMAL_SIZES[kind]
-    step = dim.multiple_of
+    wanted, step = _OPTIMAL_SIZES[kind], dim.multiple_of
+    if large and kind == "image":
+        fitting = [size for size in IMAGES if size <= _OPTIMAL_IMAGE and size % step == 0]
+        wanted = max((size for size in fitting if dim.min <= size <= dim.max), default=wanted)
     if wanted < dim.min:
         return fallback
     size = min(dim.max, max(dim.min, wanted // step * step))
