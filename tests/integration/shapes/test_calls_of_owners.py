@@ -1,4 +1,4 @@
-"""Calls that owners of models make, in the range without a flag: first calls, real values, sizes."""
+"""Calls that owners of models make without a flag: first calls, real values, usual sizes."""
 
 from __future__ import annotations
 

@@ -45,9 +45,11 @@ from aotc.spec.shapes import Dim, DimRange, Domain, Relation, Stop
 
 # How often to start from another base because the relations found do not hold elsewhere.
 _MAX_REBASES: Final = 2
-# Minimum differences between the lengths at which costs are counted.  Frames of sound are counted
-# in whole numbers, which few of them would show.
-_MIN_COST_STEPS: Final[Mapping[Kind, int]] = {"length": 16, "audio": 16000}
+# Minimum differences between the sizes at which costs are counted: strides and frames are whole
+# numbers, which small differences would not show.
+_MIN_COST_STEPS: Final[Mapping[Kind, int]] = {
+    "length": 16, "audio": 16000, "image": 64, "map": 32,
+}  # fmt: skip
 # Minimum number of runs for the first sizes.
 _MIN_RUNS: Final = 400
 # By what factor the first inputs may exceed stated ones in bytes.
