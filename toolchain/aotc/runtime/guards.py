@@ -69,6 +69,8 @@ class Guard:
         self._vectors = {
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
+        random = manifest.random
+        self._drawn = {n.input: n.drawn() for n in random.nodes} if random is not None else {}
         self._strict = manifest.strict
         # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
         self._stated = frozenset(
@@ -198,7 +200,9 @@ class Guard:
                 problems.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
-                problems.append(f"input {plan.name!r} is missing")
+                drawn = self._drawn.get(plan.name)
+                told = f": pass random numbers ({drawn})" if drawn else ""
+                problems.append(f"input {plan.name!r} is missing{told}")
         if problems:
             more = len(problems) - _MAX_NAMES
             if more > 0:

@@ -97,6 +97,8 @@ def analyze_job(request: Json) -> Json:
         )
     except TooManyAtOnceError:
         return None
+    if request["seeded"] and fixtures:
+        reference.require_repeats(fixtures[0])
     showing().search_answers()
     branches = None
     if request["control_flow"]:
