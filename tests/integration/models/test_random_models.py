@@ -369,6 +369,23 @@ def test_what_cannot_hold_names_the_node(bench: Workbench) -> None:
     assert refused(bench, old, "AOTC-I096", random="as-input").found == "opset 12; that takes 13"
 
 
+@pytest.mark.parametrize(
+    ("made", "auto", "passed"),
+    [
+        (node("RandomNormalLike", "", "r", "dice"), "AOTC-I012", "AOTC-I096"),
+        (node("RandomNormalLike", "none", "r", "dice"), "AOTC-I012", "AOTC-I096"),
+        (node("RandomNormalLike", "x", "r", "dice", dtype=99), "AOTC-I012", "AOTC-I007"),
+        (node("RandomNormal", "", "r", "dice", shape=[-1]), "AOTC-I012", "AOTC-I096"),
+    ],
+)
+def test_malformed_nodes_have_a_code(
+    bench: Workbench, made: onnx.NodeProto, auto: str, passed: str
+) -> None:
+    model = model_of([made, node("Add", "x r")], {"x": [2]}, {"y": [2]})
+    refused(bench, model, auto)
+    refused(bench, model, passed, random="as-input")
+
+
 def test_an_unknown_policy_is_refused(bench: Workbench) -> None:
     error = refusal(bench.build, speech(), "refused", random="dice")
     assert (error.code, error.where) == ("AOTC-I027", "--random dice")
