@@ -159,12 +159,12 @@ def test_a_warm_cache_refuses_as_a_cold_one(bench: Workbench, code: str, lay: Pl
     for name in ("good", "bad"):
         (bench.folder / name).mkdir()
     place = lay(bench.folder / "bad")
-    cold = refusal(bench.build, place, "cold", cache=True)
+    cold = refusal(bench.build, place, "cold", cache=True, random="refuse")
     assert cold.code == code
     source = good(bench.folder / "good")
     assert not bench.build(source, "first", cache=True).report.cached
     assert bench.build(source, "again", cache=True).report.cached
-    warm = refusal(bench.build, place, "warm", cache=True)
+    warm = refusal(bench.build, place, "warm", cache=True, random="refuse")
     assert said(warm) == said(cold)
 
 

@@ -49,6 +49,7 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
         "session": encode(SESSION),
         "providers": [CPU],
         "captures": False,
+        "free": False,
         "on_refusal": "fail",
     }
     # As a worker does: the job tells its steps in a file there.

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +335,36 @@ def test_differences_name_nodes() -> None:
     assert sessions.summary(found * 2).endswith(
         "promised X; node 'c' (Abs) no longer exists, promised on CPU; and 1 more"
     )
+
+
+# -- random numbers that each run draws anew
+
+
+def drawing(**metadata: str) -> bytes:
+    made = model(
+        [helper.make_node("RandomNormalLike", ["x"], ["y"], name="dice", seed=5.0)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+    )
+    helper.set_model_props(made, metadata)
+    return made.SerializeToString()
+
+
+def test_a_graph_that_says_so_draws_anew_in_each_run() -> None:
+    """Whatever ran before, and on whichever thread."""
+    inputs = {"x": np.zeros(6, np.float32)}
+    plain = session.create_session(drawing(), PLAIN, providers=CPU)
+    first, second = (session.run(plain, inputs)[0] for _ in range(2))
+    assert not np.array_equal(first, second)
+    opened = session.create_session(drawing(**{"aotc.random": "seed"}), PLAIN, providers=CPU)
+    assert [value.name for value in opened.get_inputs()] == ["x"]
+    session.run(opened, {"x": np.zeros(3, np.float32)})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: session.run(opened, inputs)[0], range(8)))
+    assert all(np.array_equal(each, first) for each in found)
+
+
+def test_metadata_that_is_not_utf8_says_nothing() -> None:
+    text = drawing(**{"aotc.random": "anew"}).replace(b"anew", b"\xff\xfe\xfd\xfc")
+    opened = session.create_session(text, PLAIN, providers=CPU)
+    assert isinstance(opened, sessions.import_onnxruntime().InferenceSession)

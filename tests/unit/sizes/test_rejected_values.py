@@ -44,7 +44,8 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "graph_weights": ".",
             "control_flow": False,
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
-            **{"empties": True, "further": True, "done": [], "spent": 0.0, "side_by_side": True},
+            **{"empties": True, "further": True, "done": [], "spent": 0.0},
+            **{"side_by_side": True, "seeded": False},
             "probe": encode(ProbeLimits()),
             "parity": encode(ParitySpec()),
         }

@@ -37,6 +37,13 @@ def precision_names(incomplete: str) -> list[str]:
     return [name for name in get_args(WantedPrecision) if name.startswith(incomplete)]
 
 
+def random_policies(incomplete: str) -> list[str]:
+    """What may hold for the random numbers of a model that is built."""
+    from aotc.spec.profile import RandomPolicy
+
+    return [name for name in get_args(RandomPolicy) if name.startswith(incomplete)]
+
+
 def reason_codes(incomplete: str) -> list[tuple[str, str]]:
     """Reason codes and their titles, spelled as the word begins: `G005` or `AOTC-G005`."""
     from aotc.base.codes import REASONS

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import onnx
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -16,9 +17,18 @@ from google.protobuf.message import DecodeError
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, require_model_file
+from aotc.base.records import record
 from aotc.graph.foreign_files import refuse_foreign
-from aotc.graph.view import every_graph, every_node
+from aotc.graph.view import (
+    Links,
+    constant_tensors,
+    every_graph,
+    every_node,
+    named_subgraphs,
+    read_values,
+)
 from aotc.graph.wire_count import MAX_DIMS, MalformedWire, refuse_costly, too_deep
+from aotc.spec.manifest import RandomNode
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
 
@@ -30,16 +40,6 @@ _NARROW_BITS: dict[int, int] = {
     onnx.TensorProto.UINT4: 4,
     onnx.TensorProto.FLOAT4E2M1: 4,
 }
-RANDOM_OPS = frozenset(
-    (
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-    )
-)
 _MAX_NAMED = 5
 
 
@@ -162,45 +162,176 @@ def tensor_bytes(tensor: onnx.TensorProto) -> int:
     return -(-elements * bits // 8)
 
 
-def refuse_operators(
-    nodes: Iterable[onnx.NodeProto], initializers: Iterable[onnx.TensorProto]
-) -> None:
-    """Check all nodes and initializers of a model, those of subgraphs and functions included.
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its local functions inlined, if onnx can inline them."""
+    import onnx.inliner
 
-    Raises AOTC-I010 (EPContext) and I011 (random numbers).
-    """
-    all_nodes = tuple(nodes)
-    true = _true_constants(all_nodes, initializers)
-    for node in all_nodes:
-        where = f"node {node.name or node.op_type}"
-        if node.domain == MICROSOFT and node.op_type == EP_CONTEXT:
-            raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
-        if node.domain not in STANDARD:
-            continue
-        if node.op_type in RANDOM_OPS:
-            raise AotcError("AOTC-I011", f"{node.op_type} draws random numbers", where=where)
-        # The third input of Dropout is `training_mode`.
-        if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2] in true:
-            raise AotcError(
-                "AOTC-I011", "Dropout in training mode draws random numbers", where=where
-            )
+    if not model.functions:
+        return model
+    with suppress(onnx.checker.ValidationError, ValueError, RuntimeError):
+        return onnx.inliner.inline_local_functions(model)
+    return model
 
 
-def _true_constants(
-    nodes: Iterable[onnx.NodeProto], initializers: Iterable[onnx.TensorProto]
-) -> frozenset[str]:
-    """Names of constants with the boolean value true."""
-    flags = {tensor.name: tensor for tensor in initializers}
+def refuse_compiled(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Raise AOTC-I010 for an EPContext node among all nodes of a model."""
     for node in nodes:
-        # ONNX Runtime refuses a Constant without an output.
-        if node.op_type == "Constant" and node.output:
-            flags.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    return frozenset(
-        name
-        for name, tensor in flags.items()
-        if tensor.data_type == onnx.TensorProto.BOOL
-        and (any(tensor.raw_data) or any(tensor.int32_data))
-    )
+        if node.domain == MICROSOFT and node.op_type == EP_CONTEXT:
+            where = f"node {node.name or node.op_type}"
+            raise AotcError("AOTC-I010", "the model holds an EPContext node", where=where)
+
+
+# Nodes that draw random numbers: which they are, what they draw, and what depends on them.
+#
+# Seen with ONNX Runtime 1.31: a node with a `seed` draws the same numbers in every session, at each
+# level of the optimizer and number of threads, and in each further run of a session the next ones.
+# Without a seed its numbers differ by process and by the node's place in the optimized graph.
+
+
+_BOOL: Final = 9
+# ONNX Runtime takes a seed as uint32, and one that is none differs by machine.
+_SEEDS: Final = 2**32
+_DISTRIBUTIONS: Final[Mapping[str, Literal["normal", "uniform"]]] = {
+    "RandomNormal": "normal",
+    "RandomNormalLike": "normal",
+    "RandomUniform": "uniform",
+    "RandomUniformLike": "uniform",
+    "Multinomial": "uniform",
+    "Bernoulli": "uniform",
+    "Dropout": "uniform",
+}
+# Of the node's own attributes; what decides on a mask or on samples is between 0 and 1.
+_PARAMETERS: Final[Mapping[str, Mapping[str, float]]] = {
+    "RandomNormal": {"mean": 0.0, "scale": 1.0},
+    "RandomNormalLike": {"mean": 0.0, "scale": 1.0},
+    "RandomUniform": {"low": 0.0, "high": 1.0},
+    "RandomUniformLike": {"low": 0.0, "high": 1.0},
+}
+_BETWEEN_0_AND_1: Final = {"low": 0.0, "high": 1.0}
+
+
+@record(kw_only=False)
+class Draw:
+    """A node that draws random numbers.
+
+    `owner` is the index of the node of the main graph that it is, or is in (None: it is in a
+    function), and `holders` are the operators of the control flow around it, outer first.
+    """
+
+    node: onnx.NodeProto
+    owner: int | None
+    holders: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int | None:
+        """Its seed as ONNX Runtime takes it; None if it has none that can be one."""
+        stated = next((each for each in self.node.attribute if each.name == "seed"), None)
+        if stated is None or stated.ref_attr_name:
+            return None
+        value = float(stated.i if self.node.op_type == "Dropout" else stated.f)
+        return int(value) if 0 <= value < _SEEDS else None
+
+    def described(self, outputs: Sequence[str]) -> RandomNode:
+        """What it is in the manifest; `outputs` depend on it."""
+        op_type = self.node.op_type
+        given = {each.name: each.f for each in self.node.attribute}
+        stated = {
+            name: given.get(name, default) for name, default in _PARAMETERS.get(op_type, {}).items()
+        }
+        return RandomNode(
+            node=self.node.name,
+            op_type=op_type,
+            distribution=_DISTRIBUTIONS[op_type],
+            parameters={n: v for n, v in stated.items() if math.isfinite(v)}
+            if op_type in _PARAMETERS
+            else _BETWEEN_0_AND_1,
+            outputs=tuple(outputs),
+        )
+
+
+def draws(model: onnx.ModelProto) -> list[Draw]:
+    """The nodes that draw random numbers: those of the main graph, its subgraphs, and functions."""
+    found: list[Draw] = []
+    for owner, node in enumerate(model.graph.node):
+        found += _draws_of(node, owner, (), _switches_off(model.graph))
+    for function in model.functions:
+        off = {
+            node.output[0]: _is_false(attribute.t)
+            for node in function.node
+            if node.op_type == "Constant" and node.output
+            for attribute in node.attribute
+            if attribute.HasField("t")
+        }
+        for node in function.node:
+            found += _draws_of(node, None, (), off)
+    return found
+
+
+def _draws_of(
+    node: onnx.NodeProto, owner: int | None, holders: tuple[str, ...], off: Mapping[str, bool]
+) -> Iterator[Draw]:
+    if _is_random(node, off):
+        yield Draw(node, owner, holders)
+    for _, graph in named_subgraphs(node):
+        inner = {**off, **_switches_off(graph)}
+        for each in graph.node:
+            yield from _draws_of(each, owner, (*holders, node.op_type), inner)
+
+
+def _is_random(node: onnx.NodeProto, off: Mapping[str, bool]) -> bool:
+    if node.domain not in STANDARD or node.op_type not in _DISTRIBUTIONS:
+        return False
+    if node.op_type != "Dropout":
+        return True
+    # The third input is `training_mode`: without one, or where it is false, nothing is dropped.
+    return len(node.input) > 2 and bool(node.input[2]) and not off.get(node.input[2], False)
+
+
+def _switches_off(graph: onnx.GraphProto) -> dict[str, bool]:
+    """Constants of truth values, and whether they are false."""
+    return {name: _is_false(tensor) for name, tensor in constant_tensors(graph).items()}
+
+
+def _is_false(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type == _BOOL and not (any(tensor.raw_data) or any(tensor.int32_data))
+
+
+def dependent_outputs(model: onnx.ModelProto, found: Sequence[Draw]) -> list[tuple[str, ...]]:
+    """For each draw, the model's outputs that depend on it; those of functions have none."""
+    nodes = model.graph.node
+    links = Links(map(read_values, nodes), (node.output for node in nodes))
+    outputs = list(dict.fromkeys(value.name for value in model.graph.output))
+    bits = {name: 1 << index for index, name in enumerate(outputs)}
+    # Of each node the outputs behind it, as bits; nodes may be in any order.
+    behind: dict[int, int] = {}
+    entered: set[int] = set()
+    for owner in (draw.owner for draw in found if draw.owner is not None):
+        pending = [owner]
+        while pending:
+            node = pending[-1]
+            readers = [at for name in links.makes[node] for at in links.readers.get(name, ())]
+            if node not in entered:
+                entered.add(node)
+                pending += [at for at in readers if at not in entered]
+                continue
+            pending.pop()
+            mask = behind.get(node, 0)
+            for name in links.makes[node]:
+                mask |= bits.get(name, 0)
+            for at in readers:
+                mask |= behind.get(at, 0)
+            behind[node] = mask
+    return [
+        tuple(name for name in outputs if bits[name] & behind[draw.owner])
+        if draw.owner is not None
+        else ()
+        for draw in found
+    ]
+
+
+def has_random_functions(model: onnx.ModelProto) -> bool:
+    """Whether a function of the model draws random numbers."""
+    return any(draw.owner is None for draw in draws(model))
 
 
 # Text of a model that is not UTF-8, such as names in GBK or Latin-1.

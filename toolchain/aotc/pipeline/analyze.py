@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.base.text import listed
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import exact_answers, unjudged_findings
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
@@ -37,7 +38,7 @@ def analyze(
     """The domain, golden outputs and findings of `source`.
 
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 and I087 (fixtures), S001 to
-    S005, S011, S014 and S016, I078 to I081, N025, N027, N049 and N050 (gates).
+    S005, S011, S014 and S016, I078 to I081, N025, N027, N049, N050 (gates), N063 and S019 (seeds).
     """
     context = state.context
     profile = context.profile
@@ -68,6 +69,7 @@ def analyze(
             ),
             "parity": encode(profile.parity),
             "given": given,
+            "seeded": source.random is not None and source.random.draws,
         },
         source,
         state,
@@ -78,6 +80,14 @@ def analyze(
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
+    if padding is not None and source.random is not None and source.random.draws:
+        raise AotcError(
+            "AOTC-S019",
+            "what is drawn from seeds has other numbers at padded sizes",
+            where=listed([f"node {node.node}" for node in source.random.nodes]),
+            fix="Pass the random numbers (--random as-input), or do not pad (outside: route, or "
+            "reject).",
+        )
     references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
     branches = result["branches"]
     if branches is not None:

@@ -112,8 +112,8 @@ def build(request: BuildRequest) -> BuildReport:
     `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
     profile's, and `values` states values of inputs by name (`"0.5..2.0"`, `"..time"`,
-    `"8000,16000"`); `precision` replaces the profile's, and `allow_unproven` allows variants that
-    this host cannot prove.  `output` defaults to `NAME.aotc` in the working
+    `"8000,16000"`); `precision` and `random` replace the profile's, and `allow_unproven` allows
+    variants that this host cannot prove.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
     user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
     with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is

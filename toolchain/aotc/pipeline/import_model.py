@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import FileState, file_state, require_model_file
+from aotc.base.records import field, record, replace
+from aotc.base.text import listed
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types, with_stated_values
 from aotc.pipeline.types import SourceModel
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.manifest import Capture
+from aotc.spec.manifest import Capture, Randomness, RandomNode
 from aotc.spec.payload import Finding, Value
+from aotc.spec.profile import RandomPolicy
 from aotc.spec.variant import PassRecord
+from aotc.spec.versions import DRAWS_KEY
 
 if TYPE_CHECKING:
     import onnx
+
+    from aotc.graph.model import Draw
+    from aotc.graph.passes.base import Pass
 
 _GIVEN = "given.onnx"
 _GRAPH = "graph.onnx"
@@ -38,8 +45,8 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
-    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), S002 (types and
-    bounds of values), and I111 (stated values).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, I096, I097 (random numbers), S004, S015
+    (relations), S002 (types and bounds of values), and I111 (stated values).
     """
     context = state.context
     if isinstance(model, bytes):
@@ -61,6 +68,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
                 "relations": list(context.profile.relations),
                 "types": stated_half_types(context.profile),
                 "saturates": may_saturate(context.host),
+                "random": context.profile.random,
             },
             folder=folder,
             where=path.name,
@@ -91,6 +99,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
         relisted=result["relisted"],
+        random=decode(Randomness, result["random"]) if result["random"] else None,
         states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
@@ -113,13 +122,15 @@ def import_job(request: Json) -> Json:
     from aotc.graph.model import (
         escape_text,
         graph_inputs,
+        has_random_functions,
         model_bytes,
         parse_model,
         tensors,
     )
-    from aotc.graph.passes.base import Pass, run_passes
+    from aotc.graph.passes.base import run_passes
     from aotc.graph.passes.on_import import (
         ConstantInputs,
+        InlineFunctions,
         ListOutputsOnce,
         NameDims,
         NameNodes,
@@ -161,7 +172,8 @@ def import_job(request: Json) -> Json:
     del data
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
-    passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    passes: list[Pass] = [InlineFunctions()] if has_random_functions(model) else []
+    passes += [StripMetadata(), NameNodes(), ConstantInputs()]
     once = ListOutputsOnce()
     relisted = once.has_work(model)
     if relisted:
@@ -170,6 +182,8 @@ def import_job(request: Json) -> Json:
     if retyping is not None:
         passes.append(retyping)
     records = run_passes(model, passes)
+    settled = settle_randomness(model, request["random"])
+    records += settled.passes
     clashing = clashing_names(model)
     symbols = symbols_of(
         request["relations"],
@@ -185,12 +199,14 @@ def import_job(request: Json) -> Json:
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         # A malformed constant: ONNX Runtime will say what is wrong with it.
         hints = {}
+    hints |= {name: dict(hint) for name, hint in settled.hints.items()}
     if not captured.external_data:
         externalize(model, Path(), _WEIGHTS)
     Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
     findings = [
         *captured.findings,
         *escaped,
+        *settled.findings,
         *_checker_findings(path if captured.external_data else Path(_GRAPH)),
     ]
     data = encode(captured)
@@ -207,6 +223,7 @@ def import_job(request: Json) -> Json:
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
         "relisted": relisted,
+        "random": encode(settled.random) if settled.random is not None else None,
     }
 
 
@@ -252,3 +269,147 @@ def _checker_findings(path: Path) -> list[Finding]:
         first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         return [Finding(code="AOTC-I030", what=first.replace(str(path), path.name)[:300])]
     return []
+
+
+# What holds for the random numbers of the model, by the policy of the profile.
+
+
+_MAX_NAMED: Final = 5
+# Of a distribution: mean and scale, or low and high.
+_PARAMETERS: Final = 2
+
+
+@record
+class Settled:
+    """What was settled: the record of the manifest, the passes that were run, and findings.
+
+    `hints` tell from what the inputs that have the numbers are drawn.
+    """
+
+    random: Randomness | None = None
+    passes: tuple[PassRecord, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    hints: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+
+
+def settle_randomness(model: onnx.ModelProto, policy: RandomPolicy) -> Settled:
+    """Apply `policy` to `model`, whose nodes have unique names.
+
+    Raises AOTC-I011 (refuse, and of a function that could not be inlined), I096 (as-input, where no
+    input can have the numbers) and I097 (seed, of a node that has none).  Nodes on which no output
+    depends are left as they are.
+    """
+    from aotc.graph.model import dependent_outputs, draws
+    from aotc.graph.passes.base import run_passes
+
+    # Of a graph that was taken out of an artifact.
+    for index in reversed(range(len(model.metadata_props))):
+        if model.metadata_props[index].key == DRAWS_KEY:
+            del model.metadata_props[index]
+    found = draws(model)
+    if not found:
+        return Settled()
+    inside = next((draw.node for draw in found if draw.owner is None), None)
+    if policy == "refuse" or inside is not None:
+        node = inside or found[0].node
+        within = " in a function that cannot be inlined" if inside is not None else ""
+        what = f"{node.op_type} draws random numbers{within}"
+        raise AotcError("AOTC-I011", what, where=f"node {node.name}")
+    behind = dependent_outputs(model, found)
+    described = [draw.described(outputs) for draw, outputs in zip(found, behind, strict=True)]
+    used = [draw for draw, outputs in zip(found, behind, strict=True) if outputs]
+    if policy == "as-input":
+        random, graph_pass = _as_inputs(model, used, described)
+    else:
+        random, graph_pass = _by_seeds(used, described, policy)
+    return Settled(
+        random=random,
+        passes=run_passes(model, (graph_pass,)) if used else (),
+        findings=tuple(_findings(random)),
+        hints={
+            each.input: {"kind": each.distribution, **each.parameters}
+            for each in random.nodes
+            if each.input
+        },
+    )
+
+
+def _by_seeds(
+    used: Sequence[Draw], described: Sequence[RandomNode], policy: RandomPolicy
+) -> tuple[Randomness, Pass]:
+    from aotc.graph.passes.on_import import SeedDraws
+
+    seeds = {draw.node.name: draw.seed for draw in used if draw.seed is not None}
+    missing = [draw.node for draw in used if draw.seed is None]
+    if missing and policy == "seed":
+        raise AotcError(
+            "AOTC-I097",
+            f"{missing[0].op_type} has no seed",
+            where=f"node {missing[0].name}",
+            expected="an attribute 'seed' from 0 to 4294967295",
+            found=f"none, or none that can be one, at {listed([node.name for node in missing])}",
+        )
+    # Equal seeds draw equal numbers, which would not be independent.
+    taken = set(seeds.values())
+    free = (number for number in range(1, len(used) + 1 + len(taken)) if number not in taken)
+    new = {node.name: seed for node, seed in zip(missing, free, strict=False)}
+    nodes = tuple(
+        replace(each, seed=seeds.get(each.node, new.get(each.node)), given=each.node in new)
+        for each in described
+    )
+    goes_on = policy == "free" or bool(missing)
+    return Randomness(policy="free" if goes_on else "seed", nodes=nodes), SeedDraws(seeds=new)
+
+
+def _as_inputs(
+    model: onnx.ModelProto, used: Sequence[Draw], described: Sequence[RandomNode]
+) -> tuple[Randomness, Pass]:
+    from aotc.graph.passes.base import all_names, free_name
+    from aotc.graph.passes.on_import import DrawsAsInputs, NumberShapes, repeats
+
+    shapes = NumberShapes(model)
+    names = all_names(model)
+    finite = {each.node for each in described if len(each.parameters) == _PARAMETERS}
+    inputs: dict[str, str] = {}
+    for draw in used:
+        node = draw.node
+        if around := repeats(draw.holders):
+            _refuse(node, f"it is in the body of a {around}, and draws in each of its trips")
+        dims = shapes.of(node)
+        if isinstance(dims, str):
+            _refuse(node, dims)
+        if not shapes.element_type(node):
+            _refuse(node, "the type of the numbers is not known")
+        if node.name not in finite:
+            _refuse(node, "its mean, scale, low or high is not finite")
+        inputs[node.name] = free_name(f"{node.name}_noise", names)
+    nodes = tuple(replace(each, input=inputs.get(each.node, "")) for each in described)
+    return Randomness(policy="as-input", nodes=nodes), DrawsAsInputs(inputs=inputs)
+
+
+def _refuse(node: onnx.NodeProto, why: str) -> NoReturn:
+    raise AotcError(
+        "AOTC-I096",
+        f"the random numbers of {node.op_type} cannot be an input",
+        where=f"node {node.name}",
+        expected="a shape of sizes and dims of the inputs, outside of loops",
+        found=why,
+    )
+
+
+def _findings(random: Randomness) -> Iterator[Finding]:
+    for each in random.nodes[:_MAX_NAMED]:
+        yield Finding(code="AOTC-I098", what=each.in_words(), where=f"node {each.node}")
+    if len(random.nodes) > _MAX_NAMED:
+        rest = listed([each.node for each in random.nodes[_MAX_NAMED:]])
+        yield Finding(code="AOTC-I098", what=f"so do {rest}", where="model")
+    outputs = list(dict.fromkeys(name for each in random.nodes for name in each.outputs))
+    if not outputs:
+        return
+    compared = {
+        "seed": "compared with the numbers that the seeds draw, as every call does",
+        "free": "compared with the first numbers that the seeds draw; later calls draw others",
+        "as-input": "compared with random numbers that are inputs of fixtures",
+    }[random.policy]
+    what = f"{listed(outputs)}: {compared}"
+    yield Finding(code="AOTC-N062", what=what, where=f"random: {random.policy}")

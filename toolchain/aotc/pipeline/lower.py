@@ -800,7 +800,14 @@ def variant_request(lowered: LoweredModel, context: BuildContext, *, divided: bo
         "session": encode(session),
         "providers": list(lowered.providers) if divided else [CPU],
         "libraries": {spec.provider: spec.library for spec in plugins.values()},
+        "free": draws_freely(lowered),
     }
+
+
+def draws_freely(lowered: LoweredModel) -> bool:
+    """Whether calls go on from draw to draw: so they are timed, though first draws are judged."""
+    random = lowered.partitioned.claimed.optimized.specialized.analyzed.source.random
+    return random is not None and random.policy == "free"
 
 
 def _twin(lowered: LoweredModel, context: BuildContext) -> Json:

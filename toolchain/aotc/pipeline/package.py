@@ -287,6 +287,7 @@ def manifest_of(
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
     profile = encode(without_folders(context.profile), full=True)
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
+    random = analyzed.source.random
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
@@ -294,6 +295,7 @@ def manifest_of(
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
             *(("fixture-variants",) if any(each.excluded_variants for each in fixtures) else ()),
             *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
+            *(("random-seeds",) if random is not None and random.draws else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
             *(("shape-routing",) if routed else ()),
             *(("stated-values",) if any(each.allowed for each in analyzed.source.inputs) else ()),
@@ -329,6 +331,7 @@ def manifest_of(
         ),
         fixtures=tuple(fixtures),
         branches=analyzed.branches or (),
+        random=random,
         files=tuple(entries),
     )
 

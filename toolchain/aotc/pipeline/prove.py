@@ -34,7 +34,7 @@ from aotc.pipeline.gates import (
     variant_figures,
 )
 from aotc.pipeline.integer_products import companion_left_out
-from aotc.pipeline.lower import not_capturable, open_variant, variant_request
+from aotc.pipeline.lower import draws_freely, not_capturable, open_variant, variant_request
 from aotc.pipeline.margins import (
     decided_outputs,
     original_request,
@@ -287,7 +287,10 @@ def _run(
     request = {
         **variant_request(lowered, context, divided=divided),
         "captures": lowered.captures and divided,
-        "repeats": repeat_request(lowered, context) if divided else None,
+        # What goes on drawing does not repeat.
+        "repeats": repeat_request(lowered, context)
+        if divided and not draws_freely(lowered)
+        else None,
         "times": divided,
         "tolerance": encode(tolerance),
         "gates": {
@@ -491,7 +494,7 @@ def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
     from aotc.session.decisions import Judge
     from aotc.session.padding import Padder
-    from aotc.session.sessions import observe, run
+    from aotc.session.sessions import go_on, observe, run
 
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     tolerance = decode(Tolerance, request["tolerance"])
@@ -550,6 +553,8 @@ def prove_job(request: Json) -> Json:
             )
         )
     placement, not_captured = encode(observe(session)), ""
+    if request["free"]:
+        go_on(session)
 
     def call_of(fixture: str) -> Call:
         found = next(each for each in request["references"] if each["name"] == fixture)

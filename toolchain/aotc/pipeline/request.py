@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar, get_args
 
@@ -15,7 +15,7 @@ from aotc.session.worker_pool import Workers
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import WantedPrecision
-from aotc.spec.profile import InputSpec, Profile
+from aotc.spec.profile import InputSpec, Profile, RandomPolicy
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
 from aotc.spec.shapes import DimRange
@@ -36,6 +36,7 @@ class BuildRequest:
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     precision: str | None = None
+    random: str | None = None
     allow_unproven: bool = False
     output: str | Path | None = None
     key: str | Path | Signer | Sealer | None = None
@@ -82,6 +83,8 @@ class BuildRequest:
         stated: dict[str, Json] = {"embed_fixtures": self.embed_fixtures, "tune": self.tune}
         if self.precision is not None:
             stated["precision"] = self.precision
+        if self.random is not None:
+            stated["random"] = self.random
         if self.allow_unproven:
             stated["allow_unproven"] = True
         return stated
@@ -127,6 +130,8 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
     found = with_values(found, request.values or {})
     if request.precision is not None:
         found = replace(found, precision=_precision(request.precision))
+    if request.random is not None:
+        found = replace(found, random=_random(request.random))
     overridden = set()
     if request.allow_unproven:
         found = replace(found, unproven="allow")
@@ -185,11 +190,22 @@ def _precision(word: str) -> WantedPrecision:
     for known in get_args(WantedPrecision):
         if word == known:
             return known  # type: ignore[no-any-return]
-    raise AotcError(
+    raise _not_among(get_args(WantedPrecision), "precision", word)
+
+
+def _random(word: str) -> RandomPolicy:
+    for known in get_args(RandomPolicy):
+        if word == known:
+            return known  # type: ignore[no-any-return]
+    raise _not_among(get_args(RandomPolicy), "policy for random numbers", word, "--random")
+
+
+def _not_among(known: Sequence[str], what: str, word: str, option: str = "") -> AotcError:
+    return AotcError(
         "AOTC-I027",
-        "this is not a valid precision",
-        where=f"--precision {word}",
-        expected=", ".join(get_args(WantedPrecision)),
+        f"this is not a valid {what}",
+        where=f"{option or f'--{what}'} {word}",
+        expected=", ".join(known),
     )
 
 

@@ -136,13 +136,15 @@ def _run_or_refusal(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], 
 def _run_of(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], Any]:
     """A run of a candidate; one that captures graphs replays that of these sizes."""
     from aotc.session.device.cuda_place import captured_run
-    from aotc.session.sessions import run
+    from aotc.session.sessions import go_on, run
 
     opened = partial(open_variant, candidate, records=False)
     if candidate["captures"]:
         runner = captured_run(opened, inputs, candidate["model"])
         return lambda: runner.run(inputs, None, {})
     session = opened()
+    if candidate["free"]:
+        go_on(session)
     return lambda: run(session, inputs)
 
 

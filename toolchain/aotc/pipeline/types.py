@@ -23,7 +23,7 @@ from aotc.sizes.shown import OutputTraits
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputNoise, VariantEvidence
-from aotc.spec.manifest import Capture, ControlPath
+from aotc.spec.manifest import Capture, ControlPath, Randomness
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
 from aotc.spec.precision import DecidedOutput, Level, Precision, Prepack, QuantizationSpec
@@ -55,7 +55,8 @@ class SourceModel:
     and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
     which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
     or outputs of float32 another type, which `path` does not have.  `relisted`: `path` lists an
-    output twice, and the staged graph once.  `states` are those in which the model's files were
+    output twice, and the staged graph once.  `random` is what was settled of random numbers, as the
+    staged graph draws or takes them.  `states` are those in which the model's files were
     read at first: later stages read them again.
     """
 
@@ -72,6 +73,7 @@ class SourceModel:
     reference: Path | None = None
     retyped: bool = False
     relisted: bool = False
+    random: Randomness | None = None
     states: Mapping[Path, FileState] = field(default_factory=dict)
 
     def require_unchanged(self) -> None:
@@ -90,7 +92,7 @@ class SourceModel:
         """The file whose answers are the expected ones, and the folder of its external data."""
         if self.reference is not None:
             return self.reference, self.reference.parent
-        if self.retyped or self.relisted:
+        if self.retyped or self.relisted or self.random is not None:
             return self.graph, self.weights
         return self.path, self.path.parent
 

@@ -72,6 +72,8 @@ class Guard:
         }
         self.limited = tuple(value for value in manifest.inputs if value.allowed is not None)
         """The inputs whose values the profile states."""
+        random = manifest.random
+        self._drawn = {n.input: n.drawn() for n in random.nodes} if random is not None else {}
         self._strict = manifest.strict
         self._also, self._accepts = domain.also, domain.accepts
         # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
@@ -218,7 +220,9 @@ class Guard:
                 problems.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
-                problems.append(f"input {plan.name!r} is missing")
+                drawn = self._drawn.get(plan.name)
+                told = f": pass random numbers ({drawn})" if drawn else ""
+                problems.append(f"input {plan.name!r} is missing{told}")
         if problems:
             more = len(problems) - _MAX_NAMES
             if more > 0:

@@ -27,6 +27,7 @@ from aotc.runtime.store.entries import Hold
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import AcceptedFixtures, rehearse_calls, warm
 from aotc.session.padding import Padder
+from aotc.session.sessions import go_on, start_anew
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding, Value
 from aotc.spec.reports import LoadReport, VariantLoad
@@ -173,6 +174,8 @@ class Model:
                 done = self._report.variants[index]
                 if done.warmed if names is None else variant.name not in names:
                     continue
+                # Golden answers are those of first draws.
+                self._let_draw(index, anew=True)
                 warmed = warm(
                     self._runner(index), variant, self.manifest, self.payload, self._known
                 )
@@ -185,6 +188,16 @@ class Model:
                     warmed.first_run_seconds,
                     share=1 / len(self.variants),
                 )
+            for index, load in enumerate(self._report.variants):
+                if load.warmed:
+                    self._let_draw(index, anew=False)
+
+    def _let_draw(self, index: int, *, anew: bool) -> None:
+        """Each run of a variant draws anew, or goes on, if that is the artifact's policy."""
+        session, random = self._runner(index).session, self.manifest.random
+        if random is None or random.policy != "free":
+            return
+        (start_anew if anew else go_on)(session)
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)
@@ -304,14 +317,15 @@ class Model:
         graphs, this call has one of its own.  `stream` is where the caller writes inputs on the
         device: each call waits for it (None: the default stream).
 
-        Raises what `run` raises, AOTC-R022 for a tensor of another device, and R024 if a graph
-        cannot be captured.
+        Raises what `run` raises, AOTC-R022 for a tensor of another device, R024 if a graph cannot
+        be captured, and N064 if each call is to draw random numbers anew.
         """
         # Before the check: closing leaves none.
         runners = self._runners
         try:
             self._refuse_closed()
             refuse_other_forms(inputs, outputs, self.inputs)
+            self._refuse_draws()
             call = binding.bind_call(
                 inputs,
                 self._output_names(outputs),
@@ -329,6 +343,16 @@ class Model:
         # On one line, as the locks of telemetry.
         with self._bound_lock: self._bound.add(call)  # fmt: skip # noqa: E701
         return call
+
+    def _refuse_draws(self) -> None:
+        random = self.manifest.random
+        if random is None or random.policy != "seed" or not random.draws:
+            return
+        raise AotcError(
+            "AOTC-N064",
+            "a bound call does not draw random numbers anew",
+            where=", ".join(f"node {each.node}" for each in random.nodes[:_MAX_SHOWN]),
+        )
 
     def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
         """What counts a bound call of such a route, given its seconds."""

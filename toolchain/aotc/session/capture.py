@@ -17,11 +17,13 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.graph.external_data import external_files, path_with_data
 from aotc.graph.model import (
+    dependent_outputs,
+    draws,
     escape_text,
     graph_inputs,
     model_bytes,
     parse_model,
-    refuse_operators,
+    refuse_compiled,
     tensor_bytes,
     tensors,
 )
@@ -58,7 +60,7 @@ _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
     """The capture of the model at `path`, its inputs and its outputs.
 
-    Raises AOTC-I001 to I007, I010 and I011.
+    Raises AOTC-I001 to I007 and I010.
     """
     data = model_bytes(path)
     model = parse_model(data, path)
@@ -68,10 +70,23 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     path = path_with_data(tensors(model), path.absolute())
     captured = capture(model, path, len(data), hashlib.sha256(data).hexdigest())
     return (
-        replace(captured, findings=(*captured.findings, *escaped)),
+        replace(captured, findings=(*captured.findings, *escaped, *random_findings(model))),
         tuple(value_of(info, clashing) for info in graph_inputs(model)),
         tuple(value_of(info, clashing) for info in model.graph.output),
     )
+
+
+def random_findings(model: onnx.ModelProto) -> Iterator[Finding]:
+    """AOTC-I098 for the nodes that draw random numbers, of many the first."""
+    found = draws(model)
+    behind = dependent_outputs(model, found)
+    for draw, outputs in list(zip(found, behind, strict=True))[:_MAX_NAMED]:
+        node = draw.described(outputs)
+        where = f"node {node.node or node.op_type}"
+        yield Finding(code="AOTC-I098", what=node.in_words(), where=where)
+    if len(found) > _MAX_NAMED:
+        what = f"{len(found) - _MAX_NAMED} more nodes draw random numbers"
+        yield Finding(code="AOTC-I098", what=what, where="model")
 
 
 def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Capture:
@@ -85,7 +100,7 @@ def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Captu
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
     initializers = [t for graph in every_graph(model) for t in graph.initializer]
-    refuse_operators(all_nodes, initializers)
+    refuse_compiled(all_nodes)
     op_types: Counter[str] = Counter()
     custom, contrib = set(), set()
     constants = 0

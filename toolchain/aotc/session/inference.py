@@ -17,6 +17,7 @@ from aotc.graph.weights import EXTERNAL_BYTES
 from aotc.session.sessions import (
     TEXT_NOT_UTF8,
     create_session,
+    drawing_anew,
     import_onnxruntime,
     ort_errors,
     ort_message,
@@ -104,12 +105,19 @@ def write_optimized(
 
 
 def create_original(model: Path, options: Any) -> Any:
-    """A session of the model file on the CPU.
+    """A session of the model file on the CPU, whose runs are profiled if `options` say so.
 
     Raises AOTC-I008, I009, I012, I015, I016 and I018.
     """
+
+    def opened() -> ort.InferenceSession:
+        found: ort.InferenceSession = import_onnxruntime().InferenceSession(
+            str(model), options, providers=[CPU]
+        )
+        return found
+
     try:
-        return import_onnxruntime().InferenceSession(str(model), options, providers=[CPU])
+        return opened() if options.enable_profiling else drawing_anew(opened)
     except ort_errors() as error:
         raise rejection(
             error, "AOTC-I012", "ONNX Runtime rejects the model", where=model.name

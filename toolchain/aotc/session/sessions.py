@@ -10,11 +10,11 @@ import ctypes
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from aotc.providers.ort import (
 from aotc.spec.manifest import WEIGHTS_OPTION
 from aotc.spec.providers import BY_ORT_NAME, CPU, GRAPH_OPTION, MANIFEST_KEYS, MAX_THREADS, STANDARD
 from aotc.spec.variant import NodePlacement, Optimization, Placement, SessionSpec
+from aotc.spec.versions import DRAWS_ANEW, DRAWS_KEY
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -215,9 +216,12 @@ def create_session(
             libraries or {},
             threads,
         )
-        session: ort.InferenceSession = runtime.InferenceSession(
-            model if isinstance(model, bytes) else str(model), options, enable_fallback=0
-        )
+
+        def opened() -> ort.InferenceSession:
+            source = model if isinstance(model, bytes) else str(model)
+            return runtime.InferenceSession(source, options, enable_fallback=0)
+
+        session = opened() if profile is not None else drawing_anew(opened)
     except ort_errors() as error:
         if providers and _is_on_gpu(providers[0]) and is_out_of_memory(error):
             room = "room for the weights of this session"
@@ -230,6 +234,73 @@ def create_session(
         ) from None
     _require(providers, session.get_providers())
     return session
+
+
+class SeededSession:
+    """A session whose runs are each the first of a session, until it is told to go on.
+
+    So equal seeds draw equal numbers: ONNX Runtime's generators go on from run to run, and nothing
+    else starts them anew.  Thread-safe as a session is; all but a run is that of the first one.
+    """
+
+    def __init__(
+        self, first: ort.InferenceSession, opener: Callable[[], ort.InferenceSession]
+    ) -> None:
+        self.first, self._opener = first, opener
+        self._unused = [first]
+        self.kept: ort.InferenceSession | None = None
+        """What runs go on with; None: each is the first of a session."""
+
+    def opened(self) -> ort.InferenceSession:
+        """The session of the next run."""
+        try:
+            return self.kept or self._unused.pop()
+        except IndexError:
+            return self._opener()
+
+    def run(self, *arguments: Any) -> Any:
+        """As of a session."""
+        return self.opened().run(*arguments)
+
+    def run_with_ort_values(self, *arguments: Any) -> Any:
+        """As of a session."""
+        return self.opened().run_with_ort_values(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.first, name)
+
+
+def go_on(session: ort.InferenceSession) -> None:
+    """Let runs go on from draw to draw from now on, the next one from the seeds.
+
+    Raises AOTC-R008 if ONNX Runtime cannot open the session again.
+    """
+    if isinstance(session, SeededSession):
+        session.kept = None
+        try:
+            session.kept = session.first = session.opened()
+        except ort_errors() as error:
+            what = "ONNX Runtime could not create the session again"
+            raise AotcError("AOTC-R008", what, found=ort_message(error)) from None
+
+
+def start_anew(session: ort.InferenceSession) -> None:
+    """Let each run draw from the seeds again from now on."""
+    if isinstance(session, SeededSession):
+        session.kept = None
+
+
+def drawing_anew(opener: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
+    """What `opener` opens; a `SeededSession` if its graph says that each run draws anew."""
+    session = opener()
+    try:
+        stated = session.get_modelmeta().custom_metadata_map.get(DRAWS_KEY)
+    except UnicodeDecodeError:
+        # Of a graph that is none of ours.
+        return session
+    if stated != DRAWS_ANEW:
+        return session
+    return cast("ort.InferenceSession", SeededSession(session, opener))
 
 
 def _with_settings(spec: SessionSpec, settings: Mapping[str, Mapping[str, str]]) -> SessionSpec:

@@ -107,6 +107,8 @@ def analyze_job(request: Json) -> Json:
     except AotcError as error:
         refuse_stated_values(reference, error.found)
         raise
+    if request["seeded"] and fixtures:
+        reference.require_repeats(fixtures[0])
     showing().search_answers()
     branches = None
     if request["control_flow"]:

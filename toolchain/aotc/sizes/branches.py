@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
+from aotc.graph.model import inlined
 from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.view import every_node, named_subgraphs
 from aotc.session.inference import create_original
 from aotc.session.sessions import reference_options
 from aotc.sizes.dependence import ControlSite, Dependence
-from aotc.sizes.inputs.flow import inlined
 from aotc.spec.manifest import ControlPath
 from aotc.spec.variant import Optimization
 

@@ -509,6 +509,17 @@ class Reference:
         with cpu_limit(limit):
             yield lambda: renew_cpu_limit(limit)
 
+    def require_repeats(self, fixture: FixtureInputs) -> None:
+        """Raise AOTC-N063 if an output differs between two runs that draw from equal seeds."""
+        first, second = self.run(fixture.inputs), self.run(fixture.inputs)
+        for value, one, other in zip(self.outputs, first, second, strict=True):
+            if not same_bits(one, other):
+                raise AotcError(
+                    "AOTC-N063",
+                    "two runs of the original on equal inputs have other bytes",
+                    where=f"output {value.name}, fixture {fixture.name}",
+                )
+
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
         # to those that were searched for, or stated.

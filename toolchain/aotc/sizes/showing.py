@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph import values
+from aotc.graph.model import inlined
 from aotc.graph.values import Data
 from aotc.session.sessions import ended_after, run
 from aotc.sizes.branches import Branches, Observer, Reached
 from aotc.sizes.dependence import Dependence
 from aotc.sizes.inputs.fixtures import SEARCHED, FixtureInputs
-from aotc.sizes.inputs.flow import inlined
 from aotc.sizes.inputs.searched import MAX_TRIED, Searched, searched_values
 from aotc.sizes.reference import Reference
 from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, lack_of

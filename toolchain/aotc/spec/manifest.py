@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record
 from aotc.base.text import listed
@@ -88,6 +88,7 @@ class Manifest:
     branches: Annotated[
         tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
     ] = ()
+    random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
     files: Annotated[tuple[FileEntry, ...], "every payload file except aotc.json, sorted by path"]
 
     def problems(self) -> list[Problem]:
@@ -155,6 +156,56 @@ class ControlPath:
     fixtures: Annotated[int, Bounds(0), "fixtures whose run of the original model reached it"]
     named: Annotated[tuple[str, ...], "the first of them"] = ()
     missing: Annotated[bool, "a call may run it, and no fixture did"] = False
+
+
+@record
+class RandomNode:
+    """A node that draws random numbers: which, how, and what depends on them."""
+
+    node: str
+    op_type: str
+    distribution: Annotated[
+        Literal["normal", "uniform"], "of what it draws; of masks and samples, what decides them"
+    ]
+    parameters: Annotated[Mapping[str, float], "mean and scale, or low and high"]
+    seed: Annotated[int | None, "policies seed and free: from which it draws"] = None
+    given: Annotated[bool, "the build gave the seed, as the model has none"] = False
+    input: Annotated[str, "policy as-input: which input has the numbers"] = ""
+    outputs: Annotated[tuple[str, ...], "outputs that depend on them"] = ()
+
+    def drawn(self) -> str:
+        """What it draws: `normal, mean 0, scale 1`."""
+        stated = (f"{name} {value:g}" for name, value in self.parameters.items())
+        return ", ".join((self.distribution, *stated))
+
+    def in_words(self) -> str:
+        """What it draws, what depends on it, and what was settled, if that is known."""
+        what = f"{self.op_type} draws random numbers ({self.drawn()})"
+        if not self.outputs:
+            return f"{what}, on which no output depends"
+        what += f", on which {listed(self.outputs)} depend{'' if self.outputs[1:] else 's'}"
+        if self.input:
+            return f"{what}; a call passes them as input {self.input}"
+        by = "that the build gave it" if self.given else "of the model"
+        return what if self.seed is None else f"{what}; it draws from seed {self.seed} {by}"
+
+
+@record
+class Randomness:
+    """What holds for the random numbers of a model, and its nodes that draw some.
+
+    `seed`: every call draws anew from the seeds, so that equal inputs give equal bytes.
+    `free`: the first call of a loaded model draws from the seeds, and later ones go on.
+    `as-input`: a call passes the numbers as inputs, and the graph draws none.
+    """
+
+    policy: Literal["seed", "free", "as-input"]
+    nodes: Annotated[tuple[RandomNode, ...], Bounds(1)]
+
+    @property
+    def draws(self) -> bool:
+        """Whether an output depends on numbers that the graph draws."""
+        return self.policy != "as-input" and any(node.outputs for node in self.nodes)
 
 
 @record

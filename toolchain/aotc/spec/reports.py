@@ -18,7 +18,7 @@ from aotc.spec.evidence import (
     TuningCandidate,
     VariantEvidence,
 )
-from aotc.spec.manifest import Capture, ControlPath
+from aotc.spec.manifest import Capture, ControlPath, Randomness
 from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.precision import OutputGate, Tolerance, Traffic
 from aotc.spec.shapes import Domain
@@ -333,6 +333,7 @@ class ArtifactSummary:
     branches: Annotated[
         tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
     ] = ()
+    random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
 
 
 @record

@@ -22,19 +22,25 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
 # replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
-# would judge variants by fixtures that they were not compared with; one without `stated-values`
-# would pass on values that the profile excludes.
+# would judge variants by fixtures that they were not compared with; one without `random-seeds`
+# would draw other numbers in each call; one without `stated-values` would pass on values that the
+# profile excludes.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",
         "ep-context",
         "fixture-variants",
         "output-gates",
+        "random-seeds",
         "rejected-routes",
         "shape-routing",
         "stated-values",
     }
 )
+
+# In the metadata of a graph whose every run draws its random numbers anew from their seeds.
+DRAWS_KEY: Final = "aotc.random"
+DRAWS_ANEW: Final = "seed"
 
 _VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0-9]{1,9})?")
 

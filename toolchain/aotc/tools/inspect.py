@@ -64,7 +64,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
 
     Raises AOTC-I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
     for the traffic; G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json cannot
-    be read; and for a model I001 to I007, I010, I011, and I019 if onnx is not installed.
+    be read; and for a model I001 to I007, I010, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
     if stated_id(place) is None and place.exists() and not place.is_dir():
@@ -177,6 +177,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             built_at=evidence.built_at if evidence is not None else "",
             tuning=evidence.tuning if evidence is not None else (),
             branches=manifest.branches,
+            random=manifest.random,
         ),
         findings=(
             *manifest.findings,
@@ -612,7 +613,7 @@ def _text(data: Json, *path: str) -> str:
 def inspect_model(path: Path) -> InspectReport:
     """Describe a model file without running it.
 
-    Raises I001 to I007, I010, I011, and I019 if onnx is not installed.
+    Raises I001 to I007, I010, and I019 if onnx is not installed.
     """
     try:
         from aotc.session.capture import read_capture

@@ -330,6 +330,19 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The artifact that --against names has other inputs or outputs than the model: other names or element types, or "
      "another number of dims. Its answers say nothing of this one.",
      "Name an earlier artifact of the same model, or build without --against."),
+    ("AOTC-N062", "answers depend on random numbers", FINDING,
+     "The judge compared the named outputs with the first draw of the seeds, which every call has with 'seed', and the "
+     "first one after a load with 'free'; or, with 'as-input', with the random numbers that the fixtures pass. Other "
+     "numbers were not compared.",
+     "Nothing to do. With 'as-input' and --fixtures you say with which numbers outputs are compared."),
+    ("AOTC-N063", "answers do not repeat in spite of seeds", INPUT,
+     "The model was run twice on equal inputs, each time from the seeds of its nodes, and the named output has other "
+     "bytes: something draws random numbers that no seed governs.",
+     "Export the model for inference, or let its random numbers be inputs (--random as-input)."),
+    ("AOTC-N064", "bound calls do not draw anew", INPUT,
+     "Each call of the artifact draws random numbers anew from their seeds. A bound call runs one session over and over, "
+     "which goes on from draw to draw.",
+     "Call run, or build with --random free, or with --random as-input and bind the random numbers as well."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "

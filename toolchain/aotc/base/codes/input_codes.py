@@ -46,9 +46,11 @@ INPUTS: Final[tuple[Row, ...]] = (
      "parts cannot be analyzed, specialized or proven.",
      "Build from the original model."),
     ("AOTC-I011", "model draws random numbers", INPUT,
-     "An operator such as RandomNormal or Multinomial makes the output differ from run to run, so neither parity nor "
-     "acceptance can be checked.",
-     "Export the model for inference, or pass the random tensor as an input."),
+     "The profile or --random says 'refuse', and an operator such as RandomNormal, Multinomial, or Dropout in training "
+     "form draws random numbers; or one does in a function of the model that cannot be inlined, as it is of another "
+     "operator set.",
+     "Let each call draw anew from the model's seeds (--random seed), let calls go on drawing (free) or pass the numbers "
+     "(as-input), or export the model for inference."),
     ("AOTC-I012", "ONNX Runtime rejects the model", INPUT,
      "ONNX Runtime could not create a session for the original model; its own message is shown.",
      "Fix the model as the message says; onnx.checker.check_model often names the place."),
@@ -207,6 +209,23 @@ INPUTS: Final[tuple[Row, ...]] = (
      "ONNX Runtime reads elements in C order, one after the other. An array in another order, such as a transposed "
      "one, one in Fortran order or a slice, is copied by each call that passes it.",
      "Pass numpy.ascontiguousarray(array), and make it once where it is passed often."),
+    ("AOTC-I096", "random numbers cannot be an input", INPUT,
+     "With 'as-input' each node's random numbers become an input, so that their shape must be told by the sizes and dims "
+     "of the model's inputs. Here it follows from values, is computed from dims, or the node is in the body of a loop, "
+     "which draws in each trip.",
+     "Build with --random seed, so that every call draws anew from the model's seeds, or with free, if it has none: "
+     "calls then go on drawing."),
+    ("AOTC-I097", "node has no seed", INPUT,
+     "With 'seed' every call draws anew from the seeds that the model's nodes have as an attribute. The named node has "
+     "none, or one that is no whole number from 0 to 4294967295.",
+     "Set the attribute 'seed' of the node and save the model; or build with --random free, which gives each such node "
+     "a seed from which the calls of a loaded model go on, or with --random as-input."),
+    ("AOTC-I098", "model draws random numbers", FINDING,
+     "The named node draws random numbers, on which the named outputs depend. With 'seed', the default if the model has "
+     "seeds, every call draws anew from them: equal inputs give equal bytes, and each call opens a session. With 'free', "
+     "else the default, the first call after a load draws from the seeds, and later ones go on, as in a session of ONNX "
+     "Runtime. With 'as-input' the graph draws none, and calls pass them; the manifest tells from which distribution.",
+     "Nothing to do. To have it otherwise, build with --random; 'refuse' refuses such models."),
     ("AOTC-I110", "statement of values is not valid", INPUT,
      "The profile, or --value, states values of an input that contradict each other: min above max, bounds beside "
      "values, one value twice, or text and numbers. Or a bound is neither a number nor a sum of dims.",

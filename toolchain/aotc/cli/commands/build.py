@@ -24,6 +24,7 @@ from aotc.cli.options import (
     TrustConfig,
     pairs,
     precision_names,
+    random_policies,
     target_names,
 )
 from aotc.spec.versions import artifact_path
@@ -66,6 +67,18 @@ def build(
             help="keep, tf32, float16, bfloat16, int8, int4, or auto: the quickest that passes",
             show_default="the profile's",
             autocompletion=precision_names,
+        ),
+    ] = None,
+    random: Annotated[
+        str | None,
+        typer.Option(
+            "--random",
+            metavar="POLICY",
+            help="what holds for random numbers: seed (each call draws anew from the model's), "
+            "free (calls go on), as-input (calls pass them), refuse, or auto: seed if it has "
+            "seeds, else free",
+            show_default="the profile's",
+            autocompletion=random_policies,
         ),
     ] = None,
     allow_unproven: Annotated[
@@ -249,6 +262,7 @@ def build(
             profile=profile,
             target=target,
             precision=precision,
+            random=random,
             allow_unproven=allow_unproven,
             output=output,
             key=signer,

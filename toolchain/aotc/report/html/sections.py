@@ -28,6 +28,7 @@ from aotc.report.sheets.artifact import (
     claims_table,
     dim_text,
     identity,
+    random_table,
     shapes_sheet,
 )
 from aotc.report.sheets.judged import run_sheet
@@ -99,7 +100,7 @@ def exactness_section(
             "'aotc inspect --html --model MODEL' measures them."
         )
         parts += elements([Note(said, "quiet")])
-    parts += elements([branches_table(summary.branches)])
+    parts += elements([branches_table(summary.branches), random_table(summary.random)])
     if evidence is not None:
         parts += elements([_noise(evidence)])
     return section("exactness", "Exactness", *parts)

@@ -32,7 +32,7 @@ from aotc.report.sheets.variants import (
 )
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
-from aotc.spec.manifest import Capture, ControlPath
+from aotc.spec.manifest import Capture, ControlPath, Randomness, RandomNode
 from aotc.spec.payload import Value
 from aotc.spec.reports import ArtifactSummary, Claim, InspectReport, TrafficCoverage
 from aotc.spec.shapes import Dim, Domain, Relation
@@ -67,6 +67,7 @@ def tables(report: InspectReport) -> Sheet:
             cost_table(artifact.variants),
             tuning_table(artifact.tuning),
             branches_table(artifact.branches),
+            random_table(artifact.random),
         ]
     return [*parts, findings_table(report.findings), refusals_table("problems", report.problems)]
 
@@ -81,6 +82,37 @@ def branches_table(branches: Sequence[ControlPath]) -> Table:
         ("#fixtures", lambda each: str(each.fixtures) if each.fixtures else "none"),
         ("reached by", _reached_by),
     )
+
+
+def random_table(random: Randomness | None) -> Table:
+    """Each node that draws random numbers, with what was settled of them."""
+    return table(
+        f"random: {random.policy}" if random is not None else "random",
+        random.nodes if random is not None else (),
+        ("node", lambda each: f"{each.op_type} {each.node}"),
+        ("draws", lambda each: each.drawn()),
+        ("", _drawn_from),
+        ("reaches", lambda each: listed(each.outputs) or "no output"),
+    )
+
+
+def _drawn_from(node: RandomNode) -> str:
+    if node.input:
+        return f"input {node.input}"
+    given = ", given by the build" if node.given else ""
+    return f"seed {node.seed}{given}" if node.seed is not None else ""
+
+
+def random_text(random: Randomness | None) -> str:
+    """The policy, and which outputs depend on which nodes, in one line; empty without any."""
+    if random is None:
+        return ""
+    outputs = list(dict.fromkeys(name for node in random.nodes for name in node.outputs))
+    told = [
+        f"{name} by {first([n.node for n in random.nodes if name in n.outputs], 2)}"
+        for name in outputs
+    ]
+    return f"{random.policy}: {first(told, 2) or 'no output depends on it'}"
 
 
 def _reached_by(path: ControlPath) -> str:

@@ -31,6 +31,7 @@ from aotc.report.sheets.artifact import (
     identity,
     model_text,
     operators_text,
+    random_text,
     sizes_text,
     tables,
     value_text,
@@ -95,6 +96,7 @@ def _screen(
         rows.append(("operators", operators_text(report.source)))
     else:
         known = dict(identity(report, signer=signer))
+        rows.append(("random", random_text(artifact.random)))
         rows.append(("gates", gates_text(artifact.variants)))
         rows += [(name, known[name]) for name in ("artifact", "profile", "signed by", "size")]
     noted = [

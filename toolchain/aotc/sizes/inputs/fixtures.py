@@ -381,6 +381,8 @@ def _array(
         return rng.uniform(0.1, 2.0, shape).astype(target)
     if kind == "uniform":
         return rng.uniform(hint["low"], hint["high"], shape).astype(target)
+    if kind == "normal":
+        return rng.normal(hint["mean"], abs(hint["scale"]), shape).astype(target)
     if kind == "boxes":
         return _boxes(shape, rng).astype(target)
     if dtype in ("complex64", "complex128"):

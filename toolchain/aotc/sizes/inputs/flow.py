@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.records import record
+from aotc.graph.model import inlined
 from aotc.graph.view import attribute_of, named_subgraphs
 from aotc.spec.codec import Json
 
@@ -253,18 +254,6 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
                 onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
     return light
-
-
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its local functions inlined, if onnx can inline them."""
-    import onnx
-    import onnx.inliner
-
-    if not model.functions:
-        return model
-    with suppress(onnx.checker.ValidationError, ValueError, RuntimeError):
-        return onnx.inliner.inline_local_functions(model)
-    return model
 
 
 @record(kw_only=False)
