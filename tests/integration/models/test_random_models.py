@@ -153,7 +153,7 @@ def refused(bench: Workbench, model: onnx.ModelProto, code: str, **options: Any)
 
 
 def test_a_model_of_speech_is_built_and_its_randomness_told(bench: Workbench) -> None:
-    built = bench.build(speech(seed=1.0), "speech")
+    built = bench.build(speech(seed=1.0), "speech", random="seed")
     assert built.finding("AOTC-I098") == (
         "node dice: RandomNormalLike draws random numbers (normal, mean 0, scale 1), on which y "
         "depends; it draws from seed 1 of the model"
@@ -195,12 +195,25 @@ def test_each_call_has_the_first_draw_of_onnxruntime(bench: Workbench, op: str) 
 
 @pytest.mark.parametrize("model", [looped, branched, vits])
 def test_draws_in_control_flow_and_of_shapes_by_value(bench: Workbench, model: Any) -> None:
-    built = bench.build(model(), "flow")
+    built = bench.build(model(), "flow", random="seed")
     inputs = {"x": X, **({"flag": np.array(True)} if model is branched else {})}
     first, second = answers_of(bench, built, inputs, inputs)
     assert np.array_equal(first["y"], second["y"])
     expected = plain_answer(plain_session(built.source), inputs)["y"]
     assert np.array_equal(first["y"], expected)
+
+
+def test_by_default_a_model_goes_on_drawing_as_in_onnx_runtime(bench: Workbench) -> None:
+    """At its speed: a call opens no session."""
+    built = bench.build(speech(seed=1.0), "speech")
+    assert built.finding("AOTC-N062") == (
+        "random: free: y: compared with the first numbers that the seeds draw; later calls draw "
+        "others"
+    )
+    silent, *noisy = answers_of(bench, built, scaled(0.0), scaled(1.0), scaled(1.0))
+    expected = plain_answer(plain_session(built.source), scaled(0.0))
+    assert np.array_equal(silent["y"], expected["y"])
+    assert not np.array_equal(noisy[0]["y"], noisy[1]["y"])
 
 
 def test_nodes_without_a_seed_get_different_ones(bench: Workbench) -> None:
@@ -370,7 +383,7 @@ def test_what_cannot_hold_names_the_node(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "auto", "passed"),
+    ("made", "drawn", "passed"),
     [
         (node("RandomNormalLike", "", "r", "dice"), "AOTC-I012", "AOTC-I096"),
         (node("RandomNormalLike", "none", "r", "dice"), "AOTC-I012", "AOTC-I096"),
@@ -379,17 +392,17 @@ def test_what_cannot_hold_names_the_node(bench: Workbench) -> None:
     ],
 )
 def test_malformed_nodes_have_a_code(
-    bench: Workbench, made: onnx.NodeProto, auto: str, passed: str
+    bench: Workbench, made: onnx.NodeProto, drawn: str, passed: str
 ) -> None:
     model = model_of([made, node("Add", "x r")], {"x": [2]}, {"y": [2]})
-    refused(bench, model, auto)
+    refused(bench, model, drawn)
     refused(bench, model, passed, random="as-input")
 
 
 def test_an_unknown_policy_is_refused(bench: Workbench) -> None:
     error = refusal(bench.build, speech(), "refused", random="dice")
     assert (error.code, error.where) == ("AOTC-I027", "--random dice")
-    assert error.expected == "auto, seed, free, as-input, refuse"
+    assert error.expected == "free, seed, as-input, refuse"
 
 
 def test_seeds_are_not_padded_and_not_bound(bench: Workbench) -> None:
@@ -406,7 +419,7 @@ def test_seeds_are_not_padded_and_not_bound(bench: Workbench) -> None:
     noise = drawn("RandomNormal", X.shape)
     (found,) = answers_of(bench, built, {**scaled(1.0), "dice_noise": noise})
     assert np.array_equal(found["y"], X + noise)
-    with bench.load(bench.build(speech(seed=1.0), "bound")) as model:
+    with bench.load(bench.build(speech(seed=1.0), "bound", random="seed")) as model:
         assert refusal(model.bind, scaled(1.0)).code == "AOTC-N064"
 
 
@@ -448,7 +461,7 @@ def test_lower_precision_is_compared_with_equal_numbers(
 def test_the_command_tells_it_in_a_line(tmp_path: Path) -> None:
     aotc = Command(tmp_path)
     onnx.save(speech(seed=1.0), tmp_path / "speech.onnx")
-    built = aotc.plain("build", "speech.onnx", "-o", "speech.aotc")
+    built = aotc.plain("build", "speech.onnx", "--random", "seed", "-o", "speech.aotc")
     assert "random     seed: y by dice" in built.stdout
     shown = aotc.plain("inspect", "speech.aotc").stdout
     assert "random: seed" in shown

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import FileState, file_state, require_model_file
@@ -357,8 +357,8 @@ def _by_seeds(
         replace(each, seed=seeds.get(each.node, new.get(each.node)), given=each.node in new)
         for each in described
     )
-    goes_on = policy == "free" or bool(missing)
-    return Randomness(policy="free" if goes_on else "seed", nodes=nodes), SeedDraws(seeds=new)
+    settled: Literal["free", "seed"] = "seed" if policy == "seed" else "free"
+    return Randomness(policy=settled, nodes=nodes), SeedDraws(seeds=new)
 
 
 def _as_inputs(

@@ -34,7 +34,7 @@ from aotc.spec.providers import CAPTURING, CudaOptions, Fusion, Layout, option_p
 from aotc.spec.relations import read_relations
 from aotc.spec.shapes import DimRange, PadSpec
 
-RandomPolicy = Literal["auto", "seed", "free", "as-input", "refuse"]
+RandomPolicy = Literal["free", "seed", "as-input", "refuse"]
 # RFC 8785 keeps integers exact up to 2^53 - 1.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
 Seconds = Annotated[float, Bounds(0, 1e6)]
@@ -330,10 +330,10 @@ class Profile:
     unproven: Annotated[Literal["refuse", "allow"], "variants the build host cannot run"] = "refuse"
     random: Annotated[
         RandomPolicy,
-        "numbers that the model draws: every call draws anew from the model's own seeds (seed), or "
-        "calls go on drawing, as in ONNX Runtime (free), or pass them (as-input), or there may be "
-        "none (refuse); auto is seed if the model has seeds, else free",
-    ] = "auto"
+        "numbers that the model draws: calls go on drawing, as in ONNX Runtime (free), or every "
+        "call draws anew from the model's own seeds (seed), or passes them (as-input), or there "
+        "may be none (refuse)",
+    ] = "free"
     fallback: Fallback = Fallback()
     waivers: tuple[Waiver, ...] = ()
     tune: TuneSpec = TuneSpec()

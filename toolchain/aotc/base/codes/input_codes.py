@@ -221,10 +221,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Set the attribute 'seed' of the node and save the model; or build with --random free, which gives each such node "
      "a seed from which the calls of a loaded model go on, or with --random as-input."),
     ("AOTC-I098", "model draws random numbers", FINDING,
-     "The named node draws random numbers, on which the named outputs depend. With 'seed', the default if the model has "
-     "seeds, every call draws anew from them: equal inputs give equal bytes, and each call opens a session. With 'free', "
-     "else the default, the first call after a load draws from the seeds, and later ones go on, as in a session of ONNX "
-     "Runtime. With 'as-input' the graph draws none, and calls pass them; the manifest tells from which distribution.",
+     "The named node draws random numbers, on which the named outputs depend. With 'free', the default, the first call "
+     "after a load draws from the seeds, and later ones go on, as in a session of ONNX Runtime. With 'seed' every call "
+     "draws anew from the model's seeds: equal inputs give equal bytes, and each call opens a session. With 'as-input' "
+     "the graph draws none, and calls pass them; the manifest tells from which distribution.",
      "Nothing to do. To have it otherwise, build with --random; 'refuse' refuses such models."),
     ("AOTC-I110", "statement of values is not valid", INPUT,
      "The profile, or --value, states values of an input that contradict each other: min above max, bounds beside "
