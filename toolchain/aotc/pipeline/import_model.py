@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import FileState, file_state, require_model_file
+from aotc.base.records import replace
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
+from aotc.pipeline.custom_ops import operators_by_library, unused_libraries
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types
 from aotc.pipeline.types import SourceModel
@@ -38,7 +40,8 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
-    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, I106 (operators), S004
+    and S015 (relations), and S002 (types).
     """
     context = state.context
     if isinstance(model, bytes):
@@ -60,6 +63,9 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
                 "relations": list(context.profile.relations),
                 "types": stated_half_types(context.profile),
                 "saturates": may_saturate(context.host),
+                "custom_ops": {
+                    library.described.sha256: str(library.file) for library in context.custom_ops
+                },
             },
             folder=folder,
             where=path.name,
@@ -75,6 +81,8 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         ) from None
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
+    unused = unused_libraries(context.custom_ops, result["operators"])
+    captured = replace(captured, findings=(*captured.findings, *unused))
     symbols = decode(Symbols, result["symbols"])
     return SourceModel(
         path=path,
@@ -90,6 +98,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
         relisted=result["relisted"],
+        operators={digest: tuple(names) for digest, names in result["operators"].items()},
         states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
@@ -158,6 +167,8 @@ def import_job(request: Json) -> Json:
         path = own / name
         path.write_bytes(data)
     del data
+    libraries = {digest: Path(file) for digest, file in request["custom_ops"].items()}
+    operators = operators_by_library(model, libraries) if libraries else {}
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
@@ -206,6 +217,7 @@ def import_job(request: Json) -> Json:
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
         "relisted": relisted,
+        "operators": operators,
     }
 
 

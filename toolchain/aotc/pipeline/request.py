@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar, get_args
 
@@ -14,7 +14,7 @@ from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import WantedPrecision
-from aotc.spec.profile import Profile
+from aotc.spec.profile import CustomOpsSpec, Profile
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
 from aotc.spec.shapes import DimRange
@@ -43,6 +43,7 @@ class BuildRequest:
     fixtures: str | Path | None = None
     embed_fixtures: bool = False
     calibration: str | Path | None = None
+    custom_ops: Sequence[str | Path] = ()
     cache: bool = True
     tune: bool = False
     tuned_from: str | Path | None = None
@@ -124,6 +125,11 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
     found = with_dims(found, request.dims or {})
     if request.precision is not None:
         found = replace(found, precision=_precision(request.precision))
+    if request.custom_ops:
+        named = tuple(
+            CustomOpsSpec(library=str(Path(each).absolute())) for each in request.custom_ops
+        )
+        found = replace(found, custom_ops=(*found.custom_ops, *named))
     overridden = set()
     if request.allow_unproven:
         found = replace(found, unproven="allow")

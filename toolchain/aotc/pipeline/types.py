@@ -55,8 +55,9 @@ class SourceModel:
     and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
     which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
     or outputs of float32 another type, which `path` does not have.  `relisted`: `path` lists an
-    output twice, and the staged graph once.  `states` are those in which the model's files were
-    read at first: later stages read them again.
+    output twice, and the staged graph once.  `operators` are those of the model that libraries
+    have, as domain::op_type, by the library's sha256.  `states` are those in which the model's
+    files were read at first: later stages read them again.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class SourceModel:
     reference: Path | None = None
     retyped: bool = False
     relisted: bool = False
+    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     states: Mapping[Path, FileState] = field(default_factory=dict)
 
     def require_unchanged(self) -> None:

@@ -25,7 +25,7 @@ from aotc.session.sessions import (
     run,
     session_options,
 )
-from aotc.spec.providers import CPU
+from aotc.spec.providers import CPU, STANDARD
 from aotc.spec.variant import Optimization, SessionSpec
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _KERNEL_FIX = (
     "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
     " export it in float32, and let `precision` of the profile say in which to build."
 )
+# The domain and the operator that no library has.
+_UNREGISTERED: Final = re.compile(r"([^\s:]*):(\w+)\(-?\d+\) is not a registered function/op")
 # A pattern, the code, what is wrong, and the fix where it is not the code's own.  ONNX Runtime has
 # one exception class per status; the rest is English text.  These phrases were seen with 1.31.
 _RULES: tuple[tuple[str, str, str, str], ...] = (
@@ -232,6 +234,16 @@ def refuse_text(error: AotcError, where: str) -> None:
 def rejection(error: Exception, default_code: str, what: str, *, where: str = "") -> AotcError:
     """The refusal for an exception of ONNX Runtime; `default_code` is for unknown messages."""
     text = ort_text(error)
+    missing = _UNREGISTERED.search(text)
+    if missing is not None and missing[1] not in STANDARD:
+        return AotcError(
+            "AOTC-I009",
+            f"ONNX Runtime has no operator {missing[2]} of the domain {missing[1]}",
+            where=where,
+            found=ort_message(error),
+            fix="If it is of a library of custom operators, name that with --custom-ops, or "
+            "custom_ops in the profile; else check the operator's name, domain and version.",
+        )
     for pattern, code, phrase, fix in _RULES:
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error), fix=fix)

@@ -9,12 +9,13 @@ next to them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
@@ -77,6 +78,7 @@ class Workers:
         self._limits = limits
         self._server = ForkServer(_environment(), background_imports, forked=forked)
         self._pool = ThreadPoolExecutor(limits.parallel)
+        self._custom_ops: tuple[str, ...] = ()
 
     def __enter__(self) -> Workers:
         self._server.__enter__()
@@ -92,6 +94,12 @@ class Workers:
         """Whether the process that starts jobs has ended, so that no more jobs can run."""
         return self._server.ended
 
+    def registering(self, libraries: Iterable[Path]) -> Workers:
+        """The same workers; every session of their jobs registers these custom operators."""
+        others = copy.copy(self)
+        others._custom_ops = tuple(str(path.absolute()) for path in libraries)
+        return others
+
     def submit(
         self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
     ) -> Future[T]:
@@ -106,7 +114,8 @@ class Workers:
         (the operating system), R999 (our bug).
         """
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / REQUEST).write_text(json.dumps({"job": job, "request": request}))
+        call = {"job": job, "request": request, "custom_ops": self._custom_ops}
+        (folder / REQUEST).write_text(json.dumps(call))
         (folder / RESULT).unlink(missing_ok=True)
         started = time.monotonic()
         limits = self._limits

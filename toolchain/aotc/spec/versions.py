@@ -22,10 +22,12 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
 # replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
-# would judge variants by fixtures that they were not compared with.
+# would judge variants by fixtures that they were not compared with; one without `custom-ops` would
+# not name the library that is missing.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",
+        "custom-ops",
         "ep-context",
         "fixture-variants",
         "output-gates",
