@@ -162,7 +162,7 @@ def operators_by_library(
     """
     import onnx
 
-    from aotc.graph.view import every_node
+    from aotc.graph.view import every_node, op_of
     from aotc.providers.ort import new_session_options
     from aotc.session.sessions import import_onnxruntime, ort_errors, ort_text
 
@@ -170,8 +170,11 @@ def operators_by_library(
     native = runtime.capi.onnxruntime_pybind11_state
     known = {(schema.domain, schema.name) for schema in native.get_all_operator_schema()}
     known |= {(function.domain, function.name) for function in model.functions}
-    wanted = {(node.domain, node.op_type) for node in every_node(model)}
-    wanted = {(domain, op) for domain, op in wanted if (domain, op) not in known}
+    wanted = {
+        op_of(node): (node.domain, node.op_type)
+        for node in every_node(model)
+        if (node.domain, node.op_type) not in known
+    }
     versions = {each.domain: each.version for each in model.opset_import}
 
     def has(library: Path, domain: str, op: str) -> bool:
@@ -197,7 +200,7 @@ def operators_by_library(
         return True
 
     found = {
-        name: sorted(f"{domain}::{op}" for domain, op in wanted if has(library, domain, op))
+        name: sorted(word for word, (domain, op) in wanted.items() if has(library, domain, op))
         for name, library in libraries.items()
     }
     new_session_options(list(libraries.values()), refusal="AOTC-I106")

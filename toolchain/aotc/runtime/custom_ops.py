@@ -24,16 +24,19 @@ from aotc.spec.variant import Variant
 
 @contextmanager
 def registrable(
-    payload: Path, variants: Iterable[Variant], named: Sequence[Path] | None
+    payload: Path | None, variants: Iterable[Variant], named: Sequence[Path] | None = None
 ) -> Iterator[Mapping[str, Path]]:
     """Files to register, by sha256, while sessions are made: once it is loaded, none is needed.
 
-    `payload` is the folder of the artifact's files, and `named` are the host's (None or none: those
-    of the environment).  Raises AOTC-C023 for one that is not at hand, and I001.
+    `payload` is the folder of the artifact's files, None if nobody vouched for them, so that none
+    of them may run; `named` are the host's (None or none: those of the environment).  Raises
+    AOTC-C023 for one that is not at hand, and I001.
     """
     wanted = {each.sha256: each for one in variants for each in one.requirements.custom_ops}
     files = {
-        digest: payload / each.path for digest, each in wanted.items() if each.path is not None
+        digest: payload / each.path
+        for digest, each in wanted.items()
+        if payload is not None and each.path is not None
     }
     if len(files) == len(wanted):
         yield files
@@ -54,6 +57,7 @@ def registrable(
                     "AOTC-C023",
                     "a library of custom operators is not at hand, or differs",
                     expected=f"{each.name} {digest[:16]}",
+                    found="none named" if len(files) == 0 else "others",
                 )
         yield files
 

@@ -118,16 +118,19 @@ def create_original(model: Path, options: Any) -> Any:
         ) from None
 
 
-def open_original(model: Path, weights: Path | None = None) -> tuple[Optimization, Any]:
+def open_original(
+    model: Path, weights: Path | None = None, *, custom_ops: Sequence[Path] = ()
+) -> tuple[Optimization, Any]:
     """The lowest level at which ONNX Runtime accepts `model`, and a session at that level.
 
-    `weights` is the folder of its external data, if it is not the model's own folder.  Raises what
+    `weights` is the folder of its external data, if it is not the model's own folder, and
+    `custom_ops` are libraries to register beside those of the process.  Raises what
     `create_original` raises at the lowest level.
     """
     refusals: list[AotcError] = []
     for level in _LEVELS:
         try:
-            options = reference_options(level=level, weights=weights)
+            options = reference_options(level=level, weights=weights, custom_ops=custom_ops)
             return level, create_original(model, options)
         except AotcError as error:
             refusals.append(error)

@@ -151,15 +151,19 @@ def _require_known(spec: SessionSpec) -> None:
 
 
 def reference_options(
-    *, level: Optimization = "disable", weights: Path | None = None
+    *,
+    level: Optimization = "disable",
+    weights: Path | None = None,
+    custom_ops: Sequence[Path] = (),
 ) -> ort.SessionOptions:
     """Options of the reference: no optimizations, and one thread for reproducible bits.
 
     `level` differs if there are no kernels without optimization; `weights` is the folder of the
-    model's external data, if it is not the model's own.
+    model's external data, if it is not the model's own.  `custom_ops` are libraries to register.
     """
     config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
-    options = session_options(SessionSpec(optimization=level, config=config), threads=1)
+    spec = SessionSpec(optimization=level, config=config)
+    options = session_options(spec, threads=1, custom_ops=custom_ops)
     # With reuse, values share buffers if their dims have the same names, and a run fails if such
     # dims differ in size: the names in the file are claims that have to be tested.
     options.enable_mem_reuse = False

@@ -36,8 +36,10 @@ _LOG = "log.txt"
 _LIMITS = WorkerLimits()
 # How many lines of a log a message shows.
 _SHOWN_LINES = 5
-# Exit status of a Python process that failed outside the job.
+# Exit status of a Python process that failed outside the job, and how its log begins then: native
+# code may end the process with that status too, as libjpeg does where it meets no JPEG.
 _PYTHON_FAILED = 1
+_TRACEBACK = "Traceback"
 # Environment variables that would change what ONNX Runtime computes or reads; the plugins of a
 # build are those of the profile.
 _REMOVED_VARIABLES = (
@@ -183,7 +185,7 @@ def _result(
             raise AotcError(
                 "AOTC-I043", f"{name} could not write its result", where=where, found=last
             )
-        if status == _PYTHON_FAILED:
+        if status == _PYTHON_FAILED and _TRACEBACK in _log_text(folder / _LOG):
             crash = RuntimeError(_log_text(folder / _LOG))
             raise AotcError(
                 "AOTC-R999", f"{name} ended by exit status 1", where=where, found=last
