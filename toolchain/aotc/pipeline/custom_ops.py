@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import fix_for, system_message
+from aotc.base.files.names import file_name
 from aotc.base.records import record
 from aotc.host.custom_op_libraries import (
     CANNOT_READ,
@@ -21,6 +22,7 @@ from aotc.host.custom_op_libraries import (
 )
 from aotc.spec.payload import Finding
 from aotc.spec.profile import CustomOpsSpec, Profile
+from aotc.spec.providers import CPU
 from aotc.spec.target import CustomOps, Target
 
 if TYPE_CHECKING:
@@ -56,13 +58,16 @@ def stage_custom_ops(
     folder.mkdir()
     staged: dict[str, StagedLibrary] = {}
     for index, spec in enumerate(profile.custom_ops):
-        library = _staged(spec, folder / f"{index}.so", (host, target))
+        library = _staged(spec, folder / str(index), (host, target))
         staged.setdefault(library.described.sha256, library)
     return tuple(staged.values())
 
 
-def _staged(spec: CustomOpsSpec, copy: Path, machines: Sequence[Target]) -> StagedLibrary:
+def _staged(spec: CustomOpsSpec, folder: Path, machines: Sequence[Target]) -> StagedLibrary:
     path = Path(spec.library)
+    name = file_name(path.name)
+    folder.mkdir()
+    copy = folder / name
     try:
         digest, size = copy_library(path, copy)
         facts = read_facts(copy)
@@ -89,16 +94,14 @@ def _staged(spec: CustomOpsSpec, copy: Path, machines: Sequence[Target]) -> Stag
             expected=f"sha256 {spec.sha256}",
             found=f"sha256 {digest}",
         )
-    # Control characters would spoil what names it.
-    name = path.name.encode("utf-8", "backslashreplace").decode()
-    abi = _required_abi(facts, name)
+    abi = _required_abi(facts, path.name)
     _require_fit(facts, abi, machines, str(path))
     return StagedLibrary(
         described=CustomOps(
-            name="".join(letter if letter.isprintable() else "_" for letter in name),
+            name=name,
             sha256=digest,
             size=size,
-            path=f"custom_ops/sha256-{digest}.so" if spec.ship else None,
+            path=f"custom_ops/sha256-{digest}/{name}" if spec.ship else None,
             python=abi,
         ),
         file=copy,
@@ -160,14 +163,11 @@ def operators_by_library(
     Each library is asked by graphs of one node.  Raises AOTC-I106 if one cannot be registered, or
     if they cannot be registered together.
     """
-    import onnx
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
 
     from aotc.graph.view import every_node, op_of
-    from aotc.providers.ort import new_session_options
-    from aotc.session.sessions import import_onnxruntime, ort_errors, ort_text
+    from aotc.providers.ort import ort_errors, ort_message, ort_text
 
-    runtime = import_onnxruntime()
-    native = runtime.capi.onnxruntime_pybind11_state
     known = {(schema.domain, schema.name) for schema in native.get_all_operator_schema()}
     known |= {(function.domain, function.name) for function in model.functions}
     wanted = {
@@ -178,23 +178,8 @@ def operators_by_library(
     versions = {each.domain: each.version for each in model.opset_import}
 
     def has(library: Path, domain: str, op: str) -> bool:
-        graph = onnx.helper.make_graph(
-            [onnx.helper.make_node(op, [], ["out"], domain=domain)],
-            "asked",
-            [],
-            [onnx.ValueInfoProto(name="out")],
-        )
-        opsets = {"": 18, domain: versions.get(domain, 1)}
-        asked = onnx.helper.make_model(
-            graph,
-            opset_imports=[onnx.helper.make_opsetid(*each) for each in opsets.items()],
-            ir_version=9,
-        )
         try:
-            options = new_session_options([library])
-            runtime.InferenceSession(
-                asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            _open_node(domain, op, versions.get(domain, 1), [library])
         except ort_errors() as error:
             return "is not a registered function/op" not in ort_text(error)
         return True
@@ -203,8 +188,36 @@ def operators_by_library(
         name: sorted(word for word, (domain, op) in wanted.items() if has(library, domain, op))
         for name, library in libraries.items()
     }
-    new_session_options(list(libraries.values()), refusal="AOTC-I106")
+    try:
+        _open_node("", "RandomNormal", 18, list(libraries.values()), shape=[1])
+    except ort_errors() as error:
+        raise AotcError(
+            "AOTC-I106",
+            "ONNX Runtime cannot register these libraries of custom operators together",
+            where=", ".join(library.name for library in libraries.values()),
+            found=ort_message(error),
+        ) from None
     return found
+
+
+def _open_node(
+    domain: str, op: str, version: int, libraries: Sequence[Path], **attributes: Any
+) -> None:
+    """Create a session of one node without inputs, with `libraries` alone."""
+    import onnx
+
+    from aotc.providers.ort import import_onnxruntime, new_session_options
+
+    node = onnx.helper.make_node(op, [], ["out"], domain=domain, **attributes)
+    graph = onnx.helper.make_graph([node], "asked", [], [onnx.ValueInfoProto(name="out")])
+    opsets = {"": 18, domain: version}
+    asked = onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid(*each) for each in opsets.items()],
+        ir_version=9,
+    )
+    options = new_session_options(libraries, refusal="AOTC-I106")
+    import_onnxruntime().InferenceSession(asked.SerializeToString(), options, providers=[CPU])
 
 
 def unused_libraries(

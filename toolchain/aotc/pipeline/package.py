@@ -119,7 +119,7 @@ def _ship_libraries(payload: Path, context: BuildContext) -> list[FileEntry]:
     for library in context.custom_ops:
         if library.described.path is not None:
             place = payload / library.described.path
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True)
             shutil.copyfile(library.file, place)
             entries.append(file_entry(place, payload, "custom-ops"))
     return entries

@@ -30,7 +30,7 @@ _MEMORY_WORDS = (
     "the resource allocation failed",
 )
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
-# Libraries of custom operators that every session of this process registers.
+# Libraries of custom operators that sessions of this process register if none are stated.
 _everywhere: tuple[Path, ...] = ()
 
 
@@ -71,23 +71,23 @@ def import_onnxruntime() -> ModuleType:
 
 
 def register_everywhere(libraries: Sequence[Path]) -> None:
-    """Register libraries of custom operators in every session that this process makes from now on.
+    """Register libraries of custom operators in each session that this process makes from now on.
 
-    For processes of one job: a process that loads artifacts states them for each session.
+    For processes of one job: who loads an artifact states them for each of its sessions.
     """
     global _everywhere
     _everywhere = tuple(libraries)
 
 
 def new_session_options(
-    custom_ops: Sequence[Path] = (), *, refusal: str = "AOTC-R027"
+    custom_ops: Sequence[Path] | None = None, *, refusal: str = "AOTC-R027"
 ) -> ort.SessionOptions:
-    """Options that know the operators of libraries: `custom_ops`, after those of the process.
+    """Options that know the operators of the libraries `custom_ops` (None: those of the process).
 
     Raises `refusal` if ONNX Runtime cannot load one, or two have operators of one domain.
     """
     options = import_onnxruntime().SessionOptions()
-    for library in (*_everywhere, *custom_ops):
+    for library in _everywhere if custom_ops is None else custom_ops:
         try:
             options.register_custom_ops_library(str(library))
         except ort_errors() as error:

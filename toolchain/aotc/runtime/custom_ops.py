@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
+from aotc.base.files.names import file_name
 from aotc.base.files.work_folders import temporary_folder
 from aotc.host.custom_op_libraries import (
     CANNOT_READ,
@@ -43,7 +44,8 @@ def registrable(
         return
     with temporary_folder("custom-ops") as folder:
         for index, path in enumerate(stated_custom_ops(named)):
-            copy = folder / f"{index}.so"
+            copy = folder / str(index) / file_name(path.name)
+            copy.parent.mkdir()
             try:
                 digest, _ = copy_library(path, copy)
             except OSError as error:

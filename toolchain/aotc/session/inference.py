@@ -119,12 +119,12 @@ def create_original(model: Path, options: Any) -> Any:
 
 
 def open_original(
-    model: Path, weights: Path | None = None, *, custom_ops: Sequence[Path] = ()
+    model: Path, weights: Path | None = None, *, custom_ops: Sequence[Path] | None = None
 ) -> tuple[Optimization, Any]:
     """The lowest level at which ONNX Runtime accepts `model`, and a session at that level.
 
     `weights` is the folder of its external data, if it is not the model's own folder, and
-    `custom_ops` are libraries to register beside those of the process.  Raises what
+    `custom_ops` are libraries to register (None: those of the process).  Raises what
     `create_original` raises at the lowest level.
     """
     refusals: list[AotcError] = []

@@ -108,11 +108,11 @@ _MAX_NAMED = 5
 
 
 def session_options(
-    spec: SessionSpec, *, threads: int | None = None, custom_ops: Sequence[Path] = ()
+    spec: SessionSpec, *, threads: int | None = None, custom_ops: Sequence[Path] | None = None
 ) -> ort.SessionOptions:
     """Options for `spec`; `threads` is the number per operator (None: one per core).
 
-    `custom_ops` are libraries to register beside those of the process.
+    `custom_ops` are libraries of operators to register (None: those of the process).
     Raises `ValueError` for a config key that is not in `CONFIG_KEYS`, AOTC-I027 for a number of
     threads out of range, and AOTC-R027 for a library that cannot be registered.
     """
@@ -154,12 +154,13 @@ def reference_options(
     *,
     level: Optimization = "disable",
     weights: Path | None = None,
-    custom_ops: Sequence[Path] = (),
+    custom_ops: Sequence[Path] | None = None,
 ) -> ort.SessionOptions:
     """Options of the reference: no optimizations, and one thread for reproducible bits.
 
     `level` differs if there are no kernels without optimization; `weights` is the folder of the
-    model's external data, if it is not the model's own.  `custom_ops` are libraries to register.
+    model's external data, if it is not the model's own.  `custom_ops` are libraries to
+    register (None: those of the process).
     """
     config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
     spec = SessionSpec(optimization=level, config=config)
@@ -185,7 +186,7 @@ def create_session(
     compiles: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     profile: Path | None = None,
-    custom_ops: Sequence[Path] = (),
+    custom_ops: Sequence[Path] | None = None,
 ) -> ort.InferenceSession:
     """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
@@ -196,7 +197,7 @@ def create_session(
     `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
     further options of providers, by such names, that are this process's own.  With `profile`, which
     begins the file's path, every run is profiled until `end_profiling` says which file it is.
-    `custom_ops` are libraries of operators to register.
+    `custom_ops` are libraries of operators to register (None: those of the process).
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
     AOTC-I019 and AOTC-I020, R027 for such a library, and `ValueError` for an unknown config key.
     """
