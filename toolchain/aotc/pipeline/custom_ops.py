@@ -1,10 +1,9 @@
-"""Libraries of custom operators in a build: judged, copied, and asked which operators they have."""
+"""Libraries of custom operators in a build: read, judged and copied, before one is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import fix_for, system_message
@@ -22,11 +21,7 @@ from aotc.host.custom_op_libraries import (
 )
 from aotc.spec.payload import Finding
 from aotc.spec.profile import CustomOpsSpec, Profile
-from aotc.spec.providers import CPU
 from aotc.spec.target import CustomOps, Target
-
-if TYPE_CHECKING:
-    import onnx
 
 
 @record
@@ -150,74 +145,6 @@ def _require_fit(facts: LibraryFacts, abi: str, machines: Sequence[Target], wher
             expected="what every process with ONNX Runtime has: the libraries of C and C++",
             found=", ".join(further)[:300],
         )
-
-
-# In the worker.
-
-
-def operators_by_library(
-    model: onnx.ModelProto, libraries: Mapping[str, Path]
-) -> dict[str, list[str]]:
-    """By a library's name, the operators of `model` that are its own, as `domain::op_type`.
-
-    Each library is asked by graphs of one node.  Raises AOTC-I106 if one cannot be registered, or
-    if they cannot be registered together.
-    """
-    from onnxruntime.capi import onnxruntime_pybind11_state as native
-
-    from aotc.graph.view import every_node, op_of
-    from aotc.providers.ort import ort_errors, ort_message, ort_text
-
-    known = {(schema.domain, schema.name) for schema in native.get_all_operator_schema()}
-    known |= {(function.domain, function.name) for function in model.functions}
-    wanted = {
-        op_of(node): (node.domain, node.op_type)
-        for node in every_node(model)
-        if (node.domain, node.op_type) not in known
-    }
-    versions = {each.domain: each.version for each in model.opset_import}
-
-    def has(library: Path, domain: str, op: str) -> bool:
-        try:
-            _open_node(domain, op, versions.get(domain, 1), [library])
-        except ort_errors() as error:
-            return "is not a registered function/op" not in ort_text(error)
-        return True
-
-    found = {
-        name: sorted(word for word, (domain, op) in wanted.items() if has(library, domain, op))
-        for name, library in libraries.items()
-    }
-    try:
-        _open_node("", "RandomNormal", 18, list(libraries.values()), shape=[1])
-    except ort_errors() as error:
-        raise AotcError(
-            "AOTC-I106",
-            "ONNX Runtime cannot register these libraries of custom operators together",
-            where=", ".join(library.name for library in libraries.values()),
-            found=ort_message(error),
-        ) from None
-    return found
-
-
-def _open_node(
-    domain: str, op: str, version: int, libraries: Sequence[Path], **attributes: Any
-) -> None:
-    """Create a session of one node without inputs, with `libraries` alone."""
-    import onnx
-
-    from aotc.providers.ort import import_onnxruntime, new_session_options
-
-    node = onnx.helper.make_node(op, [], ["out"], domain=domain, **attributes)
-    graph = onnx.helper.make_graph([node], "asked", [], [onnx.ValueInfoProto(name="out")])
-    opsets = {"": 18, domain: version}
-    asked = onnx.helper.make_model(
-        graph,
-        opset_imports=[onnx.helper.make_opsetid(*each) for each in opsets.items()],
-        ir_version=9,
-    )
-    options = new_session_options(libraries, refusal="AOTC-I106")
-    import_onnxruntime().InferenceSession(asked.SerializeToString(), options, providers=[CPU])
 
 
 def unused_libraries(

@@ -15,7 +15,7 @@ from aotc.base.files.reading import FileState, file_state, require_model_file
 from aotc.base.records import replace
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
-from aotc.pipeline.custom_ops import operators_by_library, unused_libraries
+from aotc.pipeline.custom_ops import unused_libraries
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types
 from aotc.pipeline.types import SourceModel
@@ -141,7 +141,11 @@ def import_job(request: Json) -> Json:
         refuse_sparse,
         value_of,
     )
-    from aotc.session.inference import infer_outputs_with_runtime, untyped_outputs
+    from aotc.session.inference import (
+        infer_outputs_with_runtime,
+        operators_by_library,
+        untyped_outputs,
+    )
     from aotc.sizes.inputs.hints import hints_of
 
     path = Path(request["path"])

@@ -12,8 +12,9 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.graph.types import inferred
 from aotc.graph.values import Data
-from aotc.graph.view import made_values
+from aotc.graph.view import every_node, made_values, op_of
 from aotc.graph.weights import EXTERNAL_BYTES
+from aotc.providers.ort import new_session_options
 from aotc.session.sessions import (
     TEXT_NOT_UTF8,
     create_session,
@@ -137,6 +138,64 @@ def open_original(
             if error.code not in _MISSING_KERNELS:
                 break
     raise refusals[0]
+
+
+def operators_by_library(
+    model: onnx.ModelProto, libraries: Mapping[str, Path]
+) -> dict[str, list[str]]:
+    """By a library's name, the operators of `model` that are its own, as `domain::op_type`.
+
+    Each library is asked by graphs of one node.  Raises AOTC-I106 if one cannot be registered, or
+    if they cannot be registered together.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    known = {(schema.domain, schema.name) for schema in native.get_all_operator_schema()}
+    known |= {(function.domain, function.name) for function in model.functions}
+    wanted = {
+        op_of(node): (node.domain, node.op_type)
+        for node in every_node(model)
+        if (node.domain, node.op_type) not in known
+    }
+    versions = {each.domain: each.version for each in model.opset_import}
+
+    def has(library: Path, domain: str, op: str) -> bool:
+        try:
+            _open_node(domain, op, versions.get(domain, 1), [library])
+        except ort_errors() as error:
+            return _UNREGISTERED.search(ort_text(error)) is None
+        return True
+
+    found = {
+        name: sorted(word for word, (domain, op) in wanted.items() if has(library, domain, op))
+        for name, library in libraries.items()
+    }
+    try:
+        _open_node("", "RandomNormal", 18, list(libraries.values()), shape=[1])
+    except ort_errors() as error:
+        raise AotcError(
+            "AOTC-I106",
+            "ONNX Runtime cannot register these libraries of custom operators together",
+            where=", ".join(library.name for library in libraries.values()),
+            found=ort_message(error),
+        ) from None
+    return found
+
+
+def _open_node(
+    domain: str, op: str, version: int, libraries: Sequence[Path], **attributes: Any
+) -> None:
+    """Create a session of one node without inputs, with `libraries` alone."""
+    node = onnx.helper.make_node(op, [], ["out"], domain=domain, **attributes)
+    graph = onnx.helper.make_graph([node], "asked", [], [onnx.ValueInfoProto(name="out")])
+    opsets = {"": 18, domain: version}
+    asked = onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid(*each) for each in opsets.items()],
+        ir_version=9,
+    )
+    options = new_session_options(libraries, refusal="AOTC-I106")
+    import_onnxruntime().InferenceSession(asked.SerializeToString(), options, providers=[CPU])
 
 
 def untyped_outputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
