@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
+import zlib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,6 +103,34 @@ def image_model() -> onnx.ModelProto:
             numpy_helper.from_array(kernel, "kernel"),
         ],
     )
+
+
+def file_model() -> onnx.ModelProto:
+    """The bytes of an image's file, which is decoded, as floats."""
+    return model_of(
+        [
+            helper.make_node("DecodeImage", ["png"], ["decoded"], domain=IMAGE_DOMAIN),
+            helper.make_node("Cast", ["decoded"], ["y"], to=onnx.TensorProto.FLOAT),
+        ],
+        [helper.make_tensor_value_info("png", onnx.TensorProto.UINT8, ["bytes"])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, None, 3])],
+    )
+
+
+def png_file(width: int, height: int) -> np.ndarray:
+    """The bytes of a PNG file with random pixels."""
+    chance = np.random.default_rng((width, height))
+    rows = [b"\0" + chance.integers(0, 256, width * 3, np.uint8).tobytes() for _ in range(height)]
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"".join(rows))),
+        (b"IEND", b""),
+    )
+    data = b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in parts
+    )
+    return np.frombuffer(b"\x89PNG\r\n\x1a\n" + data, np.uint8)
 
 
 def plain_answers(model: Path, library: Path, **inputs: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,8 +15,10 @@ import pytest
 from custom_operators import (
     REGISTERS,
     compiled,
+    file_model,
     image_model,
     plain_answers,
+    png_file,
     real_library,
     text_model,
 )
@@ -138,6 +140,31 @@ def test_an_image_is_encoded_and_decoded(bench: Workbench, library: Path) -> Non
         "com.microsoft.extensions::DecodeImage",
         "com.microsoft.extensions::EncodeImage",
     )
+
+
+def test_a_file_of_an_image_is_decoded(bench: Workbench, library: Path, tmp_path: Path) -> None:
+    """No such file is generated: other sizes are tried with the user's, cut off or repeated."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for width, height in ((8, 8), (16, 12)):
+        np.savez(folder / f"{width}.npz", png=png_file(width, height))
+    wanted = small_profile("edge", dims={})
+    built = bench.build(file_model(), "file", profile=wanted, custom_ops=[library], fixtures=folder)
+    asked = png_file(9, 10)
+    expected = plain_answers(built.source, library, png=asked)["y"]
+    with bench.load(built) as model:
+        found = model.run({"png": asked})["y"]
+    assert found.shape == (10, 9, 3)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_library_that_ends_the_process_on_generated_values(
+    bench: Workbench, library: Path
+) -> None:
+    """It does, where bytes are neither PNG nor JPEG."""
+    error = refusal(bench.build, file_model(), "ended", custom_ops=[library])
+    assert error.code == "AOTC-I013"
+    assert "--fixtures" in error.fix
 
 
 def statement(built: Built, name: str) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from aotc.host.custom_op_libraries import (
 
 CALLS_PYTHON = f"extern void Py_DecRef(void *); {REGISTERS} void f(void) {{ Py_DecRef(0); }}"
 HIDDEN = f'__attribute__((visibility("hidden"))) {REGISTERS}'
-LARGER_FOLDER = "-Wl,-rpath,/opt/none"
 
 
 def test_a_library_that_registers(tmp_path: Path) -> None:
@@ -50,10 +49,16 @@ def test_who_calls_python(tmp_path: Path) -> None:
 
 def test_what_the_loader_would_look_for(tmp_path: Path) -> None:
     compiled(tmp_path / "libother.so", "int other(void) { return 0; }")
-    words = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-lother", LARGER_FOLDER)
+    words = ("-Wl,--no-as-needed", f"-L{tmp_path}", "-lother", "-Wl,-rpath,/opt/none")
     facts = read_facts(compiled(tmp_path / "needs.so", REGISTERS, *words))
     assert facts.needed == ("libother.so",)
     assert facts.folders == ("/opt/none",)
+
+
+@pytest.mark.parametrize("option", ["--auxiliary", "--filter", "--audit", "--depaudit"])
+def test_other_ways_to_name_a_library(tmp_path: Path, option: str) -> None:
+    made = compiled(tmp_path / "x.so", REGISTERS, f"-Wl,{option},libaux.so")
+    assert read_facts(made).needed == ("libaux.so",)
 
 
 def test_the_c_library_that_it_needs(tmp_path: Path) -> None:

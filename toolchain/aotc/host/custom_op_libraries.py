@@ -34,7 +34,9 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _DYNAMIC: Final = struct.Struct("<qQ")
 _SHARED_OBJECT: Final = 3
 _DYNAMIC_TABLE, _DYNAMIC_SYMBOLS = 6, 11
-_NEEDED, _RPATH, _RUNPATH = 1, 15, 29
+# Entries that name libraries to load (needed, audited, filtered), and folders to search.
+_LIBRARIES: Final = (1, 0x6FFFFEFB, 0x6FFFFEFC, 0x7FFFFFFD, 0x7FFFFFFF)
+_FOLDERS: Final = (15, 29)
 _UNDEFINED: Final = 0
 _FUNCTIONS: Final = (2, 10)
 _MOST_SYMBOLS: Final = 10_000_000
@@ -155,10 +157,8 @@ def _facts(data: mmap.mmap) -> LibraryFacts:
         raise NotALibrary("it has no table of dynamic symbols")
     texts = _strings_of(data, sections, tables[0])
     entries = [_DYNAMIC.unpack(chunk) for chunk in _rows(data, tables[0], _DYNAMIC.size)]
-    named = {
-        tag: [_text(texts, value) for kind, value in entries if kind == tag]
-        for tag in (_NEEDED, _RPATH, _RUNPATH)
-    }
+    libraries = [_text(texts, value) for kind, value in entries if kind in _LIBRARIES]
+    folders = [_text(texts, value) for kind, value in entries if kind in _FOLDERS]
     names = _strings_of(data, sections, symbols[0])
     registers = needs_python = False
     for chunk in _rows(data, symbols[0], _SYMBOL.size):
@@ -172,8 +172,8 @@ def _facts(data: mmap.mmap) -> LibraryFacts:
         architecture=_MACHINES.get(machine, f"ELF machine {machine}"),
         registers=registers,
         needs_python=needs_python,
-        needed=tuple(name for name in named[_NEEDED] if _LOADED.fullmatch(name) is None),
-        folders=(*named[_RPATH], *named[_RUNPATH]),
+        needed=tuple(name for name in libraries if _LOADED.fullmatch(name) is None),
+        folders=tuple(folders),
         glibc=max((text.decode() for text in versions), key=_parts, default=""),
     )
 

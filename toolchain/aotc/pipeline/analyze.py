@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
@@ -26,6 +27,10 @@ from aotc.spec.shapes import DimRange, Domain, Padding
 
 _MAX_CRASHES = 12
 # A job ended by a signal, for example from the system when memory is short.
+_CUSTOM_OPS_FIX: Final = (
+    "Generated inputs may be nothing that the library's operators take, such as the bytes of an "
+    "image: give real ones with --fixtures. If these crash too, report them to the library."
+)
 _CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
@@ -68,6 +73,7 @@ def analyze(
             "empties": empties,
             "parity": encode(profile.parity),
             "given": given,
+            "custom_ops": bool(context.custom_ops),
         },
         source,
         state,
@@ -162,6 +168,8 @@ def _run_analysis(
                 continue
             sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
+                if error.code == "AOTC-I013" and state.context.custom_ops:
+                    error.fix = _CUSTOM_OPS_FIX
                 raise
             fatal_sizes.append(sizes)
             cause = error.what.partition(" ended by ")[2]

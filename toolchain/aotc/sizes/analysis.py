@@ -12,7 +12,7 @@ from aotc.base.errors import AotcError
 from aotc.graph.decisions import Decisions
 from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
-from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
+from aotc.sizes.inputs.fixtures import FixtureInputs, hints_like, plan_fixtures, refuse_out_of_range
 from aotc.sizes.output_shapes import (
     axes_of,
     inferred_graph,
@@ -65,6 +65,8 @@ def analyze_job(request: Json) -> Json:
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]
     refuse_out_of_range(given, stated)
+    if request["custom_ops"]:
+        reference.hints = hints_like(given, reference.inputs, reference.hints)
     domain = _proven_domain(reference, stated, probe, given)
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
