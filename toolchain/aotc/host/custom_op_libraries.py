@@ -16,7 +16,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
-from aotc.base.files.failures import cannot_read
+from aotc.base.files.failures import cannot_read, cannot_write, is_full
 from aotc.base.files.reading import file_sha256, open_plain
 from aotc.base.records import record
 
@@ -43,7 +43,7 @@ _MOST_SYMBOLS: Final = 10_000_000
 _LONGEST_NAME: Final = 1 << 16
 # Every process with ONNX Runtime has loaded these, so that no folder is searched for them.
 _LOADED: Final = re.compile(
-    r"(ld-linux[\w.-]*|ld-musl[\w.-]*|libc(\.musl-\w+)?|libm|libdl|librt|libpthread|libutil"
+    r"(ld-linux[\w.-]*|ld-musl[\w.-]*|libc(\.musl-\w+)?|libm|libdl|librt|libpthread"
     r"|libstdc\+\+|libgcc_s)\.so(\.\d+)*"
 )
 _PYTHON_NAME: Final = re.compile(r"_?Py(?:_|[A-Z])\w*")
@@ -103,16 +103,21 @@ def abi_of(name: str) -> str:
 def copy_library(source: Path, target: Path) -> tuple[str, int]:
     """Copy a plain file of at most `MOST_BYTES`; the sha256 (hex) and the size of what was copied.
 
-    Raises OSError as `open_plain` does, and NotALibrary for a larger one.
+    Raises OSError as `open_plain` does, NotALibrary for a larger one, and AOTC-I018 for a full disk.
     """
     digest, size = hashlib.sha256(), 0
-    with open_plain(source) as file, target.open("xb") as copy:
-        while block := file.read(_BLOCK):
-            size += len(block)
-            if size > MOST_BYTES:
-                raise NotALibrary(f"it is larger than {MOST_BYTES} bytes")
-            digest.update(block)
-            copy.write(block)
+    try:
+        with open_plain(source) as file, target.open("xb") as copy:
+            while block := file.read(_BLOCK):
+                size += len(block)
+                if size > MOST_BYTES:
+                    raise NotALibrary(f"it is larger than {MOST_BYTES} bytes")
+                digest.update(block)
+                copy.write(block)
+    except OSError as error:
+        if is_full(error):
+            raise cannot_write(error, "cannot copy a library", str(target)) from None
+        raise
     target.chmod(0o500)
     return digest.hexdigest(), size
 
