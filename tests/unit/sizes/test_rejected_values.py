@@ -44,7 +44,13 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "graph_weights": ".",
             "control_flow": False,
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
-            **{"empties": True, "done": [], "spent": 0.0, "side_by_side": True},
+            **{
+                "empties": True,
+                "custom_ops": False,
+                "done": [],
+                "spent": 0.0,
+                "side_by_side": True,
+            },
             "probe": encode(ProbeLimits()),
             "parity": encode(ParitySpec()),
         }

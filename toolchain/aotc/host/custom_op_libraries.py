@@ -103,7 +103,8 @@ def abi_of(name: str) -> str:
 def copy_library(source: Path, target: Path) -> tuple[str, int]:
     """Copy a plain file of at most `MOST_BYTES`; the sha256 (hex) and the size of what was copied.
 
-    Raises OSError as `open_plain` does, NotALibrary for a larger one, and AOTC-I018 for a full disk.
+    Raises OSError as `open_plain` does, NotALibrary for a larger one, and AOTC-I018 if the disk is
+    full.
     """
     digest, size = hashlib.sha256(), 0
     try:
