@@ -44,6 +44,7 @@ OTHERS = {
         "distribution.read_text",
     },
     # Of a job's own folder, or of one that the same command wrote.
+    "host/custom_op_libraries.py": {"mmap.mmap"},
     "cli/commands/keygen.py": {"public.read_text"},
     "pipeline/build.py": {"(folder / MANIFEST).read_bytes"},
     "pipeline/blame.py": {"graph.model.read_bytes"},

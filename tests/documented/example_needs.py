@@ -81,6 +81,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "SoftHSM": _softhsm,
     "unzip": _programs("unzip"),
     "prometheus_client": _packages("prometheus_client"),
+    "onnxruntime-extensions": _packages("onnxruntime_extensions"),
 }
 
 

@@ -124,6 +124,11 @@ name: mine
 plugins:
   cuttlefish: {provider: CuttlefishExecutionProvider, library: ./libcuttlefish.so}
 """
+OPERATORS = """\
+schema: aotc.profile/1
+name: mine
+custom_ops: [{library: ./libcuttlefish.so}]
+"""
 
 
 @pytest.mark.parametrize(
@@ -132,6 +137,10 @@ plugins:
         ("key: s.yaml\n", "key", (1, 1), "a signer file, which runs a program"),
         ("build:\n  key: s.yaml\n", "build.key", (2, 3), "a signer file, which runs a program"),
         ("profile: p.yaml\n", "profile", (1, 1), "a profile that loads plugin libraries"),
+        (
+            *("profile: o.yaml\n", "profile", (1, 1)),
+            "a profile that loads libraries of custom operators",
+        ),
         ("bench: {key: release.pub}\n", "bench.key", (1, 9), "a key to trust"),
     ],
 )
@@ -144,6 +153,7 @@ def test_a_file_that_nobody_named_runs_no_program_and_trusts_nobody(
         aotc, SIGNER.format(public="".join(f"  {line}\n" for line in public.splitlines())), "s.yaml"
     )
     write(aotc, PLUGIN, "p.yaml")
+    write(aotc, OPERATORS, "o.yaml")
     write(aotc, text)
     for words in (("build", "model.onnx"), ("bench", "model.aotc"), ("config",)):
         reason = aotc(*words).refused("AOTC-I052", 3)

@@ -48,6 +48,12 @@ def reap(_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def quit_like_libjpeg(_: Any) -> None:
+    sys.stderr.write("Not a JPEG file: starts with 0xc4 0x07\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def quit_like_python(_: Any) -> None:
     sys.stderr.write("Traceback\nTypeError: of the worker's own\n")
     sys.stderr.flush()

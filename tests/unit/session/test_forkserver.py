@@ -63,6 +63,7 @@ def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_p
             "AOTC-I015",
             "reap ended by SIGKILL, most likely because the machine ran out of memory",
         ),
+        ("quit_like_libjpeg", "AOTC-I013", "quit_like_libjpeg ended by exit status 1"),
         ("quit_like_python", "AOTC-R999", "quit_like_python ended by exit status 1"),
         ("unwritable", "AOTC-I043", "unwritable could not write its result"),
         ("refused", "AOTC-I043", "[Errno 24] Too many open files: '/dev/null'"),

@@ -45,7 +45,7 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "control_flow": False,
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
             **{"empties": True, "further": True, "done": [], "spent": 0.0},
-            **{"side_by_side": True, "seeded": False},
+            **{"side_by_side": True, "seeded": False, "custom_ops": False},
             "probe": encode(ProbeLimits()),
             "parity": encode(ParitySpec()),
         }

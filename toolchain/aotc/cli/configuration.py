@@ -152,6 +152,8 @@ def _require_tame(name: str) -> None:
         return
     if profile.plugins:
         raise _must_not_set("a profile that loads plugin libraries")
+    if profile.custom_ops:
+        raise _must_not_set("a profile that loads libraries of custom operators")
     task = profile.gates.task
     if task is not None and task.runs_code:
         raise _must_not_set("a profile whose task runs a function")

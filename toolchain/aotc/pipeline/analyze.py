@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
@@ -29,6 +30,10 @@ _MAX_CRASHES = 12
 # After so many at size 0, it is tried no more.
 _MAX_EMPTY_CRASHES = 4
 # A job ended by a signal, for example from the system when memory is short.
+_CUSTOM_OPS_FIX: Final = (
+    "Generated inputs may be nothing that the library's operators take, such as the bytes of an "
+    "image: give real ones with --fixtures. If these crash too, report them to the library."
+)
 _CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
@@ -70,6 +75,7 @@ def analyze(
             "parity": encode(profile.parity),
             "given": given,
             "seeded": source.random is not None and source.random.draws,
+            "custom_ops": bool(context.custom_ops),
         },
         source,
         state,
@@ -174,6 +180,8 @@ def _run_analysis(
                 continue
             sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
+                if error.code == "AOTC-I013" and state.context.custom_ops:
+                    error.fix = _CUSTOM_OPS_FIX
                 raise
             fatal_empties += 0 in sizes.values()
             fatal_sizes.append(sizes)

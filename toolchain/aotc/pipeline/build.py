@@ -32,6 +32,7 @@ from aotc.pipeline.attempts import (
 )
 from aotc.pipeline.cache import BuildCache
 from aotc.pipeline.context import BuildContext, BuildState, Clock
+from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
 from aotc.pipeline.gates import noise_findings, repeat_findings
 from aotc.pipeline.import_model import import_model
@@ -116,7 +117,8 @@ def build(request: BuildRequest) -> BuildReport:
     variants that this host cannot prove.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
     user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
-    with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is
+    with.  `custom_ops` are libraries of operators beside the profile's, which the artifact ships.
+    With `cache` an equal earlier build is taken from the user's cache, and a new one is
     kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
     artifact or its evidence, repeats an earlier choice.  `against` is an earlier artifact of the
     model, whose answers the new one must give.  Without `key` the user's development key
@@ -158,6 +160,7 @@ def build(request: BuildRequest) -> BuildReport:
         workers.submit(_import_ahead)
         target = target_of(profile, host, places)
         journal.target = target.name
+        custom_ops = stage_custom_ops(profile, target, host, work / "custom_ops")
         context = BuildContext(
             # A path would differ between folders.
             profile=replace(profile, target=target.name),
@@ -167,13 +170,14 @@ def build(request: BuildRequest) -> BuildReport:
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
             calibration=request.calibration_of(profile),
+            custom_ops=custom_ops,
             tries_static=may_be_static(profile, tune=request.is_tuned),
             tries_half=observes_half(profile, tune=request.is_tuned),
         )
         state = BuildState(
             context=context,
             work=work / "build",
-            workers=workers,
+            workers=workers.registering(library.file for library in custom_ops),
             clock=clock,
             cache=cache,
             journal=journal,
@@ -254,6 +258,7 @@ def _staged_artifact(
         target=None if host == context.host else context.target,
         ran=artifact.proven_here,
         libraries={plugin.provider: plugin.library for plugin in context.profile.plugins.values()},
+        custom_ops=tuple(str(library.file) for library in context.custom_ops),
         bytes=artifact.payload_bytes,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
+from aotc.pipeline.custom_ops import StagedLibraries
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
 from aotc.runtime.answers import Side
@@ -67,6 +68,8 @@ class BuildContext:
     embed_fixtures: bool = False
     # Data on which activations are observed: that of the command line, else the profile's.
     calibration: Path | None = None
+    # The build's own copies of the profile's libraries of custom operators.
+    custom_ops: StagedLibraries = ()
     # Whether trials may quantize statically: those of this build, or of one that it repeats.
     tries_static: bool = False
     # Whether a variant, or one in trials, may compute in half precision.

@@ -16,6 +16,7 @@ from aotc.base.records import field, record, replace
 from aotc.base.text import listed
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
+from aotc.pipeline.custom_ops import unused_libraries
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types, with_stated_values
 from aotc.pipeline.types import SourceModel
@@ -45,8 +46,9 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
-    Raises AOTC-I001 to I007, I010 to I016, I042, I043, I096, I097 (random numbers), S004, S015
-    (relations), S002 (types and bounds of values), and I111 (stated values).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, I096, I097 (random numbers), I106
+    (operators), S004, S015 (relations), S002 (types and bounds of values), and I111 (stated
+    values).
     """
     context = state.context
     if isinstance(model, bytes):
@@ -69,6 +71,9 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
                 "types": stated_half_types(context.profile),
                 "saturates": may_saturate(context.host),
                 "random": context.profile.random,
+                "custom_ops": {
+                    library.described.sha256: str(library.file) for library in context.custom_ops
+                },
             },
             folder=folder,
             where=path.name,
@@ -85,6 +90,9 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
     symbols = with_stated_values(decode(Symbols, result["symbols"]), context.profile)
+    unused = unused_libraries(context.custom_ops, result["operators"])
+    captured = replace(captured, findings=(*captured.findings, *unused))
+    symbols = decode(Symbols, result["symbols"])
     return SourceModel(
         path=path,
         name=name,
@@ -100,6 +108,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         retyped=result["retyped"],
         relisted=result["relisted"],
         random=decode(Randomness, result["random"]) if result["random"] else None,
+        operators={digest: tuple(names) for digest, names in result["operators"].items()},
         states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
@@ -144,7 +153,11 @@ def import_job(request: Json) -> Json:
         refuse_sparse,
         value_of,
     )
-    from aotc.session.inference import infer_outputs_with_runtime, untyped_outputs
+    from aotc.session.inference import (
+        infer_outputs_with_runtime,
+        operators_by_library,
+        untyped_outputs,
+    )
     from aotc.sizes.inputs.hints import hints_of
 
     path = Path(request["path"])
@@ -170,6 +183,8 @@ def import_job(request: Json) -> Json:
         path = own / name
         path.write_bytes(data)
     del data
+    libraries = {digest: Path(file) for digest, file in request["custom_ops"].items()}
+    operators = operators_by_library(model, libraries) if libraries else {}
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [InlineFunctions()] if has_random_functions(model) else []
@@ -224,6 +239,7 @@ def import_job(request: Json) -> Json:
         "retyped": retyping is not None,
         "relisted": relisted,
         "random": encode(settled.random) if settled.random is not None else None,
+        "operators": operators,
     }
 
 

@@ -7,7 +7,7 @@ import itertools
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -74,6 +74,7 @@ def package(
     for old_weights in {item.lowered.partitioned.claimed.weights for item in proven}:
         # Unchanged files have a hard link there, which no artifact may contain.
         shutil.rmtree(old_weights, ignore_errors=True)
+    entries += _ship_libraries(payload, context)
     variants = []
     for item in proven:
         variant = variant_entry(item, asset, context)
@@ -110,6 +111,18 @@ def package(
         proven=tuple(proven),
         findings=tuple(findings),
     )
+
+
+def _ship_libraries(payload: Path, context: BuildContext) -> list[FileEntry]:
+    """Copy the libraries of custom operators that the artifact ships."""
+    entries = []
+    for library in context.custom_ops:
+        if library.described.path is not None:
+            place = payload / library.described.path
+            place.parent.mkdir(parents=True)
+            shutil.copyfile(library.file, place)
+            entries.append(file_entry(place, payload, "custom-ops"))
+    return entries
 
 
 def _judge_size(total: int, state: BuildState) -> None:
@@ -292,6 +305,7 @@ def manifest_of(
         schema=MANIFEST_SCHEMA,
         required_features=(
             *(("captured-sizes",) if any(variant.cuda_graphs for variant in variants) else ()),
+            *(("custom-ops",) if context.custom_ops else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
             *(("fixture-variants",) if any(each.excluded_variants for each in fixtures) else ()),
             *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
@@ -511,6 +525,11 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
     exact = plan.isa == "host" or like_this_host
     folder = f"{specialized.component}/{plan.name}"
     model = f"{folder}/model.onnx"
+    operators = lowered.analyzed.source.operators
+    custom_ops = tuple(
+        replace(library.described, operators=operators.get(library.described.sha256, ()))
+        for library in context.custom_ops
+    )
     ort = ort_version()
     major, minor = (*release(ort), 0)[:2]
     return Variant(
@@ -527,6 +546,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
             model,
             *(f"{asset}/{name}" for name in lowered.files),
             *(f"{folder}/{context.name}" for context in lowered.contexts),
+            *(library.path for library in custom_ops if library.path is not None),
         ),
         session=lowered.session,
         domain=specialized.domain,
@@ -543,7 +563,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
         requirements=Requirements(
             os=target.os,
             architecture=target.architecture,
-            libc=_libc(target),
+            libc=_libc(target, [library.glibc for library in context.custom_ops]),
             isa=tuple(
                 sorted(
                     {
@@ -558,6 +578,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
             onnxruntime_min=f"{major}.{minor}.0",
             onnxruntime_below=f"{major}.{minor + 1}",
             providers=lowered.providers,
+            custom_ops=custom_ops,
             compatibility=lowered.compatibility,
         ).merged(lowered.needs),
     )
@@ -590,8 +611,10 @@ def _with_payload_paths(report: PartitionReport, folder: str) -> PartitionReport
     )
 
 
-def _libc(target: Target) -> Libc | None:
-    """The target's C library; glibc with the minimum version of ONNX Runtime's wheel."""
+def _libc(target: Target, libraries: Iterable[str]) -> Libc | None:
+    """The target's C library; glibc in the version of ONNX Runtime's wheel, or a later one that one
+    of the `libraries` needs."""
     if target.libc is None or target.libc.name != "glibc":
         return target.libc
-    return Libc(name="glibc", version=wheel_libc())
+    needed = [version for version in (wheel_libc(), *libraries) if version]
+    return Libc(name="glibc", version=max(needed, key=release, default=None))

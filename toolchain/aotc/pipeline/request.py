@@ -15,7 +15,7 @@ from aotc.session.worker_pool import Workers
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import WantedPrecision
-from aotc.spec.profile import InputSpec, Profile, RandomPolicy
+from aotc.spec.profile import CustomOpsSpec, InputSpec, Profile, RandomPolicy
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
 from aotc.spec.shapes import DimRange
@@ -46,6 +46,7 @@ class BuildRequest:
     fixtures: str | Path | None = None
     embed_fixtures: bool = False
     calibration: str | Path | None = None
+    custom_ops: Sequence[str | Path] = ()
     cache: bool = True
     tune: bool = False
     tuned_from: str | Path | None = None
@@ -132,6 +133,11 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
         found = replace(found, precision=_precision(request.precision))
     if request.random is not None:
         found = replace(found, random=_random(request.random))
+    if request.custom_ops:
+        named = tuple(
+            CustomOpsSpec(library=str(Path(each).absolute())) for each in request.custom_ops
+        )
+        found = replace(found, custom_ops=(*found.custom_ops, *named))
     overridden = set()
     if request.allow_unproven:
         found = replace(found, unproven="allow")

@@ -48,7 +48,8 @@ def artifact_key_parts(source: str, name: str, context: BuildContext) -> Json | 
 
     These are `source`, the digest of the model with its external data; the resolved profile and
     target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
-    reference; the fixtures, and the data that is calibrated and judged with.
+    reference; the fixtures, the data that is calibrated and judged with, and libraries of custom
+    operators.
     """
     task = context.profile.gates.task
     if task is not None and task.runs_code:
@@ -69,6 +70,7 @@ def artifact_key_parts(source: str, name: str, context: BuildContext) -> Json | 
         "host": [context.host.os, context.host.architecture, *sorted(context.host.isa or ())],
         "fixtures": fixtures,
         "data": data,
+        "custom_ops": [encode(library.described, full=True) for library in context.custom_ops],
         "tries_static": context.tries_static,
         "tries_half": context.tries_half,
         "embed_fixtures": context.embed_fixtures,

@@ -56,7 +56,8 @@ class SourceModel:
     which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
     or outputs of float32 another type, which `path` does not have.  `relisted`: `path` lists an
     output twice, and the staged graph once.  `random` is what was settled of random numbers, as the
-    staged graph draws or takes them.  `states` are those in which the model's files were
+    staged graph draws or takes them.  `operators` are those of the model that libraries have, as
+    domain::op_type, by the library's sha256.  `states` are those in which the model's files were
     read at first: later stages read them again.
     """
 
@@ -74,6 +75,7 @@ class SourceModel:
     retyped: bool = False
     relisted: bool = False
     random: Randomness | None = None
+    operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     states: Mapping[Path, FileState] = field(default_factory=dict)
 
     def require_unchanged(self) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from aotc.base.errors import INSTALL_RUNTIME, AotcError
 from aotc.host.probe import installed_versions
 from aotc.spec.providers import RUNTIMES
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # A place in ONNX Runtime's sources, followed by the function if there is one.
@@ -24,6 +30,8 @@ _MEMORY_WORDS = (
     "the resource allocation failed",
 )
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
+# Libraries of custom operators that sessions of this process register if none are stated.
+_everywhere: tuple[Path, ...] = ()
 
 
 @cache
@@ -60,6 +68,36 @@ def import_onnxruntime() -> ModuleType:
     onnxruntime.set_default_logger_severity(_SILENT)
     module: ModuleType = onnxruntime
     return module
+
+
+def register_everywhere(libraries: Sequence[Path]) -> None:
+    """Register libraries of custom operators in each session that this process makes from now on.
+
+    For processes of one job: who loads an artifact states them for each of its sessions.
+    """
+    global _everywhere
+    _everywhere = tuple(libraries)
+
+
+def new_session_options(
+    custom_ops: Sequence[Path] | None = None, *, refusal: str = "AOTC-R028"
+) -> ort.SessionOptions:
+    """Options that know the operators of the libraries `custom_ops` (None: those of the process).
+
+    Raises `refusal` if ONNX Runtime cannot load one, or two have operators of one domain.
+    """
+    options = import_onnxruntime().SessionOptions()
+    for library in _everywhere if custom_ops is None else custom_ops:
+        try:
+            options.register_custom_ops_library(str(library))
+        except ort_errors() as error:
+            raise AotcError(
+                refusal,
+                "ONNX Runtime cannot register a library of custom operators",
+                where=library.name,
+                found=ort_message(error),
+            ) from None
+    return options
 
 
 @cache

@@ -28,7 +28,12 @@ from aotc.providers.base import (
     SessionUse,
     names_in_message,
 )
-from aotc.providers.ort import import_onnxruntime, ort_errors, ort_message
+from aotc.providers.ort import (
+    import_onnxruntime,
+    new_session_options,
+    ort_errors,
+    ort_message,
+)
 from aotc.spec.manifest import WEIGHTS_OPTION
 from aotc.spec.precision import Precision
 from aotc.spec.providers import EP_CONTEXT, Rates
@@ -310,7 +315,7 @@ class PluginBackend(Backend):
 def unoptimized_options() -> Any:
     """Options of a session without ONNX Runtime's optimizer."""
     runtime = import_onnxruntime()
-    options = runtime.SessionOptions()
+    options = new_session_options()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 

@@ -60,6 +60,7 @@ def load(
     record: str | Path | None = None,
     record_bytes: int = 16 << 20,
     plugins: Mapping[str, str | Path] | None = None,
+    custom_ops: Sequence[str | Path] | None = None,
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
     rerun_fixtures: bool = False,
@@ -92,11 +93,14 @@ def load(
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by
     default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution providers, by ONNX
     Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
+    `custom_ops` are the libraries of custom operators that the artifact requires and does not ship;
+    by default $AOTC_CUSTOM_OPS (paths, separated as in PATH).
 
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
-    C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
+    R028, C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
     """
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
+    operators = tuple(Path(path) for path in custom_ops or ())
     imports, placed = EngineImports(), CudaPlace(index=device, stream=stream)
     # 1.
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
@@ -105,7 +109,7 @@ def load(
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        verdicts, likely = _judged(promised, variant, libraries)
+        verdicts, likely = _judged(promised, variant, libraries, operators)
         imports.begin(likely, placed.begin, plugins=libraries)
         # The next step hashes these files.
         return _files_of(promised, _may_load(promised, verdicts, likely, variant)) if likely else ()
@@ -115,13 +119,13 @@ def load(
         stored = take_stored(reads)
         opened.callback(stored.hold.close)
         # 2.
-        compatible, chosen = _choose_variants(stored, variant, libraries)
+        compatible, chosen = _choose_variants(stored, variant, libraries, operators)
         if not _all_hashed(stored, compatible, chosen, variant):
             # A policy, or another probe of this host, led to another choice than expected.
             stored.hold.close()
             stored = take_stored(lambda promised: [entry.path for entry in promised.files])
             opened.callback(stored.hold.close)
-            compatible, chosen = _choose_variants(stored, variant, libraries)
+            compatible, chosen = _choose_variants(stored, variant, libraries, operators)
         manifest = stored.authentic.manifest
         # Budgets and fallback are in it; a malformed profile must be refused here.
         profile_of(manifest)
@@ -138,6 +142,7 @@ def load(
                     chosen,
                     threads,
                     libraries,
+                    operators,
                     earlier_findings,
                     record,
                     record_bytes,
@@ -168,16 +173,21 @@ def load(
 
 
 def open_stored(
-    stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
+    stored: StoredArtifact,
+    variant: Sequence[str] | None,
+    libraries: Mapping[str, Path],
+    custom_ops: Sequence[Path],
 ) -> models.Model:
     """Steps 2 to 4 for variants of one kind, of an artifact that was verified in place.
 
     With `variant` None the variants that suit this host best are chosen.  `libraries` are those of
-    plugins, by ONNX Runtime's name of the provider.  Raises as these steps of `load` do.
+    plugins, by ONNX Runtime's name of the provider, and `custom_ops` those of operators that are
+    not shipped.  Raises as these steps of `load` do.
     """
-    compatible, chosen = _choose_variants(stored, variant, libraries)
-    opened: models.Model = (
-        EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
+    compatible, chosen = _choose_variants(stored, variant, libraries, custom_ops)
+    open_model = EngineImports().end().open_model
+    opened: models.Model = open_model(
+        stored, compatible, chosen, None, libraries, custom_ops, (), None, 0
     )
     return opened
 
@@ -204,11 +214,14 @@ def _allows_alternates(manifest: Manifest) -> bool:
 
 
 def _choose_variants(
-    stored: StoredArtifact, wanted: str | Sequence[str] | None, libraries: Mapping[str, Path]
+    stored: StoredArtifact,
+    wanted: str | Sequence[str] | None,
+    libraries: Mapping[str, Path],
+    custom_ops: Sequence[Path],
 ) -> tuple[CompatibleArtifact, tuple[Variant, ...]]:
     """Step 2: what runs on this host, and which of it to load."""
     manifest = stored.authentic.manifest
-    compatible = check_compatibility(stored.authentic, probe_host(manifest, libraries))
+    compatible = check_compatibility(stored.authentic, probe_host(manifest, libraries, custom_ops))
     return compatible, choose(manifest, compatible.variants, wanted)
 
 
@@ -247,11 +260,14 @@ def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
 
 
 def _judged(
-    manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
+    manifest: Manifest,
+    wanted: str | Sequence[str] | None,
+    plugins: Mapping[str, Path],
+    custom_ops: Sequence[Path],
 ) -> tuple[Sequence[VariantVerdict], Sequence[Variant]]:
     """The verdicts of all variants, and those that this host loads; nothing if none runs."""
     try:
-        verdicts = judge(manifest, probe_host(manifest, plugins)).variants
+        verdicts = judge(manifest, probe_host(manifest, plugins, custom_ops)).variants
         return verdicts, choose(manifest, verdicts, wanted)
     except AotcError:
         return (), ()

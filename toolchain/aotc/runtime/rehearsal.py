@@ -39,7 +39,7 @@ class Staged:
 
     `target` is what it was built for (None: this host).  `ran` are the names of the variants that
     were run on this host at build, by the profile's variant that they belong to.  `libraries` are
-    those of plugins; `bytes` is the artifact's size.
+    those of plugins, and `custom_ops` those of custom operators; `bytes` is the artifact's size.
     """
 
     folder: Path
@@ -47,6 +47,7 @@ class Staged:
     target: Target | None
     ran: Mapping[str, Sequence[str]]
     libraries: Mapping[str, str]
+    custom_ops: Sequence[str]
     bytes: int
 
 
@@ -59,6 +60,7 @@ def staged_request(staged: Staged) -> dict[str, Json]:
             encode(item) for item in staged.signers if isinstance(item, TrustedIdentity)
         ],
         "libraries": dict(staged.libraries),
+        "custom_ops": list(staged.custom_ops),
     }
 
 

@@ -47,7 +47,7 @@ def gate(request: Json) -> Json:
         judgement = judge(manifest, decode(Target, request["target"]))
         reasons = [error_of(refusal) for refusal in judgement.refusals]
         return {"refusals": [reason.to_dict() for reason in reasons]}
-    verdicts = judge(manifest, probe_host(manifest, _libraries(request))).variants
+    verdicts = judge(manifest, probe_host(manifest, *_libraries(request))).variants
     return {
         "refusals": [
             error_of(reason).to_dict()
@@ -87,7 +87,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> Model:
         hold=entry_hold,
         hashed=False,
     )
-    return open_stored(stored, variants, _libraries(request))
+    return open_stored(stored, variants, *_libraries(request))
 
 
 def answer_both(request: Json) -> Json:
@@ -192,8 +192,10 @@ def _authenticate(request: Json, *, every_byte: bool) -> AuthenticArtifact:
         return authenticate(container, anchors, files_to_read=None if every_byte else lambda _: ())
 
 
-def _libraries(request: Json) -> dict[str, Path]:
-    return {name: Path(path) for name, path in request["libraries"].items()}
+def _libraries(request: Json) -> tuple[dict[str, Path], tuple[Path, ...]]:
+    """Those of plugins, and those of custom operators."""
+    plugins = {name: Path(path) for name, path in request["libraries"].items()}
+    return plugins, tuple(Path(path) for path in request["custom_ops"])
 
 
 def _refusals(error: AotcError) -> Json:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.errors import AotcError, with_others
 from aotc.graph.partition.budgets import judge_placement, with_flops
 from aotc.providers.named_backends import backend_of
+from aotc.runtime.custom_ops import files_of, registrable
 from aotc.runtime.model import Model
 from aotc.runtime.routing import spec_of
 from aotc.runtime.runners import Runner, close_all, open_runner
@@ -41,6 +42,7 @@ def open_model(
     chosen: Sequence[Variant],
     threads: int | None,
     libraries: Mapping[str, Path],
+    custom_ops: Sequence[Path],
     earlier_findings: Sequence[Finding],
     record: str | Path | None,
     record_bytes: int,
@@ -58,7 +60,10 @@ def open_model(
     ]
     # 3.
     started = time.perf_counter()
-    runners, seconds = _open_all(stored.folder, chosen, threads, libraries, placed or CudaPlace())
+    with registrable(stored.folder, chosen, custom_ops) as files:
+        runners, seconds = _open_all(
+            stored.folder, chosen, threads, libraries, files, placed or CudaPlace()
+        )
     created = time.perf_counter()
     # 4.
     placement_seconds = []
@@ -119,6 +124,7 @@ def _open_all(
     variants: Sequence[Variant],
     threads: int | None,
     libraries: Mapping[str, Path],
+    custom_ops: Mapping[str, Path],
     placed: CudaPlace,
 ) -> tuple[list[Runner], list[float]]:
     """Runners of all variants, and the seconds that each took."""
@@ -134,6 +140,7 @@ def _open_all(
                 libraries=libraries,
                 parallel_packing=len(variants) == 1,
                 settings=settings,
+                custom_ops=files_of(variant, custom_ops),
             )
 
         return open_runner(variant, placed, opened), time.perf_counter() - started

@@ -57,13 +57,14 @@ def open_variant(
     parallel_packing: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     profile: Path | None = None,
+    custom_ops: Sequence[Path] = (),
 ) -> ort.InferenceSession:
     """The session of one variant, with model and weights in the folder `payload`.
 
     `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
     session is created at the same time.  `settings` are options of providers for this process, and
-    `profile` begins the path of a profile of its runs.
-    Raises AOTC-R008 and AOTC-P004.
+    `profile` begins the path of a profile of its runs.  `custom_ops` are libraries to register.
+    Raises AOTC-R008, AOTC-R028 and AOTC-P004.
     """
     path = payload / variant.model
     return create_session(
@@ -81,6 +82,7 @@ def open_variant(
         parallel_packing=parallel_packing,
         settings=settings,
         profile=profile,
+        custom_ops=custom_ops,
     )
 
 

@@ -12,8 +12,9 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.graph.types import inferred
 from aotc.graph.values import Data
-from aotc.graph.view import made_values
+from aotc.graph.view import every_node, made_values, op_of
 from aotc.graph.weights import EXTERNAL_BYTES
+from aotc.providers.ort import new_session_options
 from aotc.session.sessions import (
     TEXT_NOT_UTF8,
     create_session,
@@ -26,7 +27,7 @@ from aotc.session.sessions import (
     run,
     session_options,
 )
-from aotc.spec.providers import CPU
+from aotc.spec.providers import CPU, STANDARD
 from aotc.spec.variant import Optimization, SessionSpec
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ _KERNEL_FIX = (
     "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
     " export it in float32, and let `precision` of the profile say in which to build."
 )
+# The domain and the operator that no library has.
+_UNREGISTERED: Final = re.compile(r"([^\s:]*):(\w+)\(-?\d+\) is not a registered function/op")
 # A pattern, the code, what is wrong, and the fix where it is not the code's own.  ONNX Runtime has
 # one exception class per status; the rest is English text.  These phrases were seen with 1.31.
 _RULES: tuple[tuple[str, str, str, str], ...] = (
@@ -124,22 +127,83 @@ def create_original(model: Path, options: Any) -> Any:
         ) from None
 
 
-def open_original(model: Path, weights: Path | None = None) -> tuple[Optimization, Any]:
+def open_original(
+    model: Path, weights: Path | None = None, *, custom_ops: Sequence[Path] | None = None
+) -> tuple[Optimization, Any]:
     """The lowest level at which ONNX Runtime accepts `model`, and a session at that level.
 
-    `weights` is the folder of its external data, if it is not the model's own folder.  Raises what
+    `weights` is the folder of its external data, if it is not the model's own folder, and
+    `custom_ops` are libraries to register (None: those of the process).  Raises what
     `create_original` raises at the lowest level.
     """
     refusals: list[AotcError] = []
     for level in _LEVELS:
         try:
-            options = reference_options(level=level, weights=weights)
+            options = reference_options(level=level, weights=weights, custom_ops=custom_ops)
             return level, create_original(model, options)
         except AotcError as error:
             refusals.append(error)
             if error.code not in _MISSING_KERNELS:
                 break
     raise refusals[0]
+
+
+def operators_by_library(
+    model: onnx.ModelProto, libraries: Mapping[str, Path]
+) -> dict[str, list[str]]:
+    """By a library's name, the operators of `model` that are its own, as `domain::op_type`.
+
+    Each library is asked by graphs of one node.  Raises AOTC-I106 if one cannot be registered, or
+    if they cannot be registered together.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    known = {(schema.domain, schema.name) for schema in native.get_all_operator_schema()}
+    known |= {(function.domain, function.name) for function in model.functions}
+    wanted = {
+        op_of(node): (node.domain, node.op_type)
+        for node in every_node(model)
+        if (node.domain, node.op_type) not in known
+    }
+    versions = {each.domain: each.version for each in model.opset_import}
+
+    def has(library: Path, domain: str, op: str) -> bool:
+        try:
+            _open_node(domain, op, versions.get(domain, 1), [library])
+        except ort_errors() as error:
+            return _UNREGISTERED.search(ort_text(error)) is None
+        return True
+
+    found = {
+        name: sorted(word for word, (domain, op) in wanted.items() if has(library, domain, op))
+        for name, library in libraries.items()
+    }
+    try:
+        _open_node("", "RandomNormal", 18, list(libraries.values()), shape=[1])
+    except ort_errors() as error:
+        raise AotcError(
+            "AOTC-I106",
+            "ONNX Runtime cannot register these libraries of custom operators together",
+            where=", ".join(library.name for library in libraries.values()),
+            found=ort_message(error),
+        ) from None
+    return found
+
+
+def _open_node(
+    domain: str, op: str, version: int, libraries: Sequence[Path], **attributes: Any
+) -> None:
+    """Create a session of one node without inputs, with `libraries` alone."""
+    node = onnx.helper.make_node(op, [], ["out"], domain=domain, **attributes)
+    graph = onnx.helper.make_graph([node], "asked", [], [onnx.ValueInfoProto(name="out")])
+    opsets = {"": 18, domain: version}
+    asked = onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid(*each) for each in opsets.items()],
+        ir_version=9,
+    )
+    options = new_session_options(libraries, refusal="AOTC-I106")
+    import_onnxruntime().InferenceSession(asked.SerializeToString(), options, providers=[CPU])
 
 
 def untyped_outputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
@@ -240,6 +304,16 @@ def refuse_text(error: AotcError, where: str) -> None:
 def rejection(error: Exception, default_code: str, what: str, *, where: str = "") -> AotcError:
     """The refusal for an exception of ONNX Runtime; `default_code` is for unknown messages."""
     text = ort_text(error)
+    missing = _UNREGISTERED.search(text)
+    if missing is not None and missing[1] not in STANDARD:
+        return AotcError(
+            "AOTC-I009",
+            f"ONNX Runtime has no operator {missing[2]} of the domain {missing[1]}",
+            where=where,
+            found=ort_message(error),
+            fix="If it is of a library of custom operators, name that with --custom-ops, or "
+            "custom_ops in the profile; else check the operator's name, domain and version.",
+        )
     for pattern, code, phrase, fix in _RULES:
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error), fix=fix)

@@ -32,6 +32,7 @@ from aotc.providers.named_backends import (
 from aotc.providers.ort import (
     import_onnxruntime,
     is_out_of_memory,
+    new_session_options,
     ort_errors,
     ort_message,
     ort_text,
@@ -107,15 +108,18 @@ _TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
 _MAX_NAMED = 5
 
 
-def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
+def session_options(
+    spec: SessionSpec, *, threads: int | None = None, custom_ops: Sequence[Path] | None = None
+) -> ort.SessionOptions:
     """Options for `spec`; `threads` is the number per operator (None: one per core).
 
-    Raises `ValueError` for a config key that is not in `CONFIG_KEYS`, and AOTC-I027 for a number of
-    threads out of range.
+    `custom_ops` are libraries of operators to register (None: those of the process).
+    Raises `ValueError` for a config key that is not in `CONFIG_KEYS`, AOTC-I027 for a number of
+    threads out of range, and AOTC-R028 for a library that cannot be registered.
     """
     runtime = import_onnxruntime()
     _require_known(spec)
-    options = runtime.SessionOptions()
+    options = new_session_options(custom_ops)
     options.graph_optimization_level = getattr(
         runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
     )
@@ -148,15 +152,20 @@ def _require_known(spec: SessionSpec) -> None:
 
 
 def reference_options(
-    *, level: Optimization = "disable", weights: Path | None = None
+    *,
+    level: Optimization = "disable",
+    weights: Path | None = None,
+    custom_ops: Sequence[Path] | None = None,
 ) -> ort.SessionOptions:
     """Options of the reference: no optimizations, and one thread for reproducible bits.
 
     `level` differs if there are no kernels without optimization; `weights` is the folder of the
-    model's external data, if it is not the model's own.
+    model's external data, if it is not the model's own.  `custom_ops` are libraries to
+    register (None: those of the process).
     """
     config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
-    options = session_options(SessionSpec(optimization=level, config=config), threads=1)
+    spec = SessionSpec(optimization=level, config=config)
+    options = session_options(spec, threads=1, custom_ops=custom_ops)
     # With reuse, values share buffers if their dims have the same names, and a run fails if such
     # dims differ in size: the names in the file are claims that have to be tested.
     options.enable_mem_reuse = False
@@ -178,6 +187,7 @@ def create_session(
     compiles: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     profile: Path | None = None,
+    custom_ops: Sequence[Path] | None = None,
 ) -> ort.InferenceSession:
     """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
@@ -188,13 +198,15 @@ def create_session(
     `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
     further options of providers, by such names, that are this process's own.  With `profile`, which
     begins the file's path, every run is profiled until `end_profiling` says which file it is.
+    `custom_ops` are libraries of operators to register (None: those of the process).
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
-    AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
+    AOTC-I019 and AOTC-I020, R028 for such a library, and `ValueError` for an unknown config key.
     """
     runtime = import_onnxruntime()
     _require_known(spec)
     try:
-        options = session_options(spec, threads=spec.threads if threads is None else threads)
+        number = spec.threads if threads is None else threads
+        options = session_options(spec, threads=number, custom_ops=custom_ops)
         if not compiles:
             options.add_session_config_entry(_NO_COMPILE, "1")
         if record_placement:

@@ -51,6 +51,10 @@ def _run_job(memory_limit: int, process_limit: int) -> str:
         _limit_memory(memory_limit)
         _limit_processes(process_limit)
         call = json.loads(Path(REQUEST).read_text())
+        if call["custom_ops"]:
+            from aotc.providers.ort import register_everywhere
+
+            register_everywhere([Path(path) for path in call["custom_ops"]])
         module, _, name = call["job"].partition(":")
         function: Callable[[Json], Json] = getattr(import_module(module), name)
         value = function(call["request"])

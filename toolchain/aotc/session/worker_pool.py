@@ -9,12 +9,13 @@ next to them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
@@ -35,8 +36,10 @@ _LOG = "log.txt"
 _LIMITS = WorkerLimits()
 # How many lines of a log a message shows.
 _SHOWN_LINES = 5
-# Exit status of a Python process that failed outside the job.
+# Exit status of a Python process that failed outside the job, and how its log begins then: native
+# code may end the process with that status too, as libjpeg does where it meets no JPEG.
 _PYTHON_FAILED = 1
+_TRACEBACK = "Traceback"
 # Environment variables that would change what ONNX Runtime computes or reads; the plugins of a
 # build are those of the profile.
 _REMOVED_VARIABLES = (
@@ -77,6 +80,7 @@ class Workers:
         self._limits = limits
         self._server = ForkServer(_environment(), background_imports, forked=forked)
         self._pool = ThreadPoolExecutor(limits.parallel)
+        self._custom_ops: tuple[str, ...] = ()
 
     def __enter__(self) -> Workers:
         self._server.__enter__()
@@ -92,6 +96,12 @@ class Workers:
         """Whether the process that starts jobs has ended, so that no more jobs can run."""
         return self._server.ended
 
+    def registering(self, libraries: Iterable[Path]) -> Workers:
+        """The same workers; every session of their jobs registers these custom operators."""
+        others = copy.copy(self)
+        others._custom_ops = tuple(str(path.absolute()) for path in libraries)
+        return others
+
     def submit(
         self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
     ) -> Future[T]:
@@ -106,7 +116,8 @@ class Workers:
         (the operating system), R999 (our bug).
         """
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / REQUEST).write_text(json.dumps({"job": job, "request": request}))
+        call = {"job": job, "request": request, "custom_ops": self._custom_ops}
+        (folder / REQUEST).write_text(json.dumps(call))
         (folder / RESULT).unlink(missing_ok=True)
         started = time.monotonic()
         limits = self._limits
@@ -174,7 +185,7 @@ def _result(
             raise AotcError(
                 "AOTC-I043", f"{name} could not write its result", where=where, found=last
             )
-        if status == _PYTHON_FAILED:
+        if status == _PYTHON_FAILED and _TRACEBACK in _log_text(folder / _LOG):
             crash = RuntimeError(_log_text(folder / _LOG))
             raise AotcError(
                 "AOTC-R999", f"{name} ended by exit status 1", where=where, found=last

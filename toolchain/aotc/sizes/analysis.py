@@ -13,7 +13,7 @@ from aotc.graph.allowed_arrays import require_allowed
 from aotc.graph.decisions import Decisions
 from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
-from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
+from aotc.sizes.inputs.fixtures import FixtureInputs, hints_like, plan_fixtures, refuse_out_of_range
 from aotc.sizes.output_shapes import (
     axes_of,
     inferred_graph,
@@ -67,6 +67,8 @@ def analyze_job(request: Json) -> Json:
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]
     refuse_out_of_range(given, stated)
+    if request["custom_ops"]:
+        reference.hints = hints_like(given, reference.inputs, reference.hints)
     for item in given:
         where = f"fixture {item.name}"
         require_allowed(item.inputs, reference.inputs, item.sizes, code="AOTC-I112", where=where)

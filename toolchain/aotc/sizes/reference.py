@@ -133,6 +133,10 @@ class Reference:
         """The hints by which values are generated at sizes that were not tried."""
         return self._value_sets.hints()
 
+    @hints.setter
+    def hints(self, hints: Hints) -> None:
+        self._value_sets = ValueSets(hints)
+
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
 

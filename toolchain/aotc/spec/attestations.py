@@ -118,12 +118,12 @@ class AttestReport:
 def target_digest(target: Target) -> str:
     """sha256 (hex) of a target as canonical JSON, without its name, description and extra fields.
 
-    The digests of plugins are left out, because they are known only if a variant needs them.
+    The digests of libraries are left out, and Python's ABI, because they are known only if a
+    variant needs them.
     """
     plugins = tuple(replace(plugin, sha256=None) for plugin in target.plugins)
-    return canonical_sha256(
-        encode(replace(target, name="host", description="", extra={}, plugins=plugins))
-    )
+    plain = replace(target, name="host", description="", extra={}, plugins=plugins)
+    return canonical_sha256(encode(replace(plain, python=None, custom_ops={})))
 
 
 def format_instant(moment: datetime.datetime) -> Instant:

@@ -59,8 +59,8 @@ class Config:
     """Defaults for all commands that have the option, and those of one command, which go before.
 
     Paths are relative to the file.  A file that nobody named (`aotc.yaml` in the working directory)
-    may set neither a signer file nor a profile that loads plugin libraries or whose task runs a
-    function, nor `bench.key`, and name files below its folder alone, without a link on the way.
+    may set neither a signer file nor a profile that loads libraries or whose task runs a function,
+    nor `bench.key`, and name files below its folder alone, without a link on the way.
     """
 
     schema: Annotated[Literal["aotc.config/1"], "version of this schema"] = "aotc.config/1"

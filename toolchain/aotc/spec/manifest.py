@@ -28,6 +28,7 @@ from aotc.spec.payload import (
 )
 from aotc.spec.providers import CAPTURING, GRAPH_OPTION
 from aotc.spec.shapes import Crop, Domain, Padding
+from aotc.spec.target import CustomOps
 from aotc.spec.variant import DroppedVariant, Toolchain, Variant
 
 _CAPTURING: Final = CAPTURING.ort_name
@@ -91,6 +92,12 @@ class Manifest:
     random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
     files: Annotated[tuple[FileEntry, ...], "every payload file except aotc.json, sorted by path"]
 
+    @property
+    def custom_ops(self) -> tuple[CustomOps, ...]:
+        """The libraries of custom operators that its variants register."""
+        every = (each for variant in self.variants for each in variant.requirements.custom_ops)
+        return tuple({each.sha256: each for each in every}.values())
+
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""
         found = []
@@ -110,6 +117,7 @@ class Manifest:
                 found.append(Problem(f"variants[{index}].partitioning", what))
         if not isinstance(self.profile, Mapping):
             found.append(Problem("profile", "is not a mapping"))
+        found += custom_op_problems(self.variants, self.files)
         found += domain_problems(self.domain, self.variants)
         found += bucket_problems(self.domain, self.variants, self.dropped)
         found += capture_problems(self.domain, self.variants)
@@ -123,6 +131,28 @@ class Manifest:
             if entry.chunks and len(entry.chunks) != wanted:
                 found.append(Problem(f"files[{index}].chunks", f"expected {wanted} digests"))
         return found
+
+
+def custom_op_problems(
+    variants: Iterable[Variant], files: Sequence[FileEntry]
+) -> Iterator[Problem]:
+    """Libraries of custom operators that are not the files that they are said to be."""
+    entries = {entry.path: entry for entry in files}
+    shipped = set()
+    for index, variant in enumerate(variants):
+        for number, library in enumerate(variant.requirements.custom_ops):
+            if library.path is None:
+                continue
+            where = f"variants[{index}].requirements.custom_ops[{number}]"
+            shipped.add(library.path)
+            entry = entries.get(library.path)
+            if library.path not in variant.files or entry is None or entry.role != "custom-ops":
+                yield Problem(where, "is not among the files of the variant, as such a library")
+            elif (entry.sha256, entry.size) != (library.sha256, library.size):
+                yield Problem(where, "is another file than the one that is listed")
+    for index, entry in enumerate(files):
+        if entry.role == "custom-ops" and entry.path not in shipped:
+            yield Problem(f"files[{index}]", "is a library of operators that no variant registers")
 
 
 # The source model that was imported, as the manifest describes it.

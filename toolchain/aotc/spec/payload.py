@@ -22,7 +22,7 @@ FixtureName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
 # Small enough for two threads to share 100 MB evenly.
 CHUNK_BYTES = 16 << 20
 
-Role = Literal["package", "model", "weights", "fixture", "ep-context"]
+Role = Literal["package", "model", "weights", "fixture", "ep-context", "custom-ops"]
 
 
 @record

@@ -13,6 +13,7 @@ from aotc.base.records import field, record
 from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
 from aotc.spec.codec import Bounds, ParseError, Pattern, Problem, decode
 from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Sha256
 from aotc.spec.precision import (
     BlameSpec,
     CalibrationSpec,
@@ -136,6 +137,17 @@ class PluginSpec:
             for key, value in self.options.items()
         }
         return [Problem(f"options.{key}", why) for key, why in found.items() if why]
+
+
+@record
+class CustomOpsSpec:
+    """A library of operators that ONNX Runtime does not have."""
+
+    library: Annotated[str, "path of the shared library"]
+    sha256: Annotated[Sha256 | None, "of the library; another one is refused"] = None
+    ship: Annotated[
+        bool, "as a file of the artifact; false: who loads it names a library of the same digest"
+    ] = True
 
 
 @record
@@ -284,6 +296,9 @@ class Profile:
     plugins: Annotated[
         Mapping[Name, PluginSpec], "execution providers that the user adds, by name"
     ] = field(default_factory=dict)
+    custom_ops: Annotated[
+        tuple[CustomOpsSpec, ...], Bounds(0, 16), "libraries of operators that the model uses"
+    ] = ()
     compute_capabilities: Annotated[
         tuple[Annotated[str, Pattern(r"\d+\.\d+")], ...],
         "for which GPU code is compiled; none: those of the target's GPUs",

@@ -105,7 +105,7 @@ def _load_document(
 
 
 def with_absolute_paths(profile: Profile, folder: Path) -> Profile:
-    """`profile` with absolute paths of plugin libraries and data; relative ones start at `folder`.
+    """`profile` with absolute paths of libraries and data; relative ones start at `folder`.
 
     Raises AOTC-I022 if a path starts with `~` and there is no such home folder.
     """
@@ -114,6 +114,10 @@ def with_absolute_paths(profile: Profile, folder: Path) -> Profile:
         name: replace(spec, library=_absolute(spec.library, base, f"plugins.{name}.library"))
         for name, spec in profile.plugins.items()
     }
+    custom_ops = tuple(
+        replace(spec, library=_absolute(spec.library, base, f"custom_ops[{index}].library"))
+        for index, spec in enumerate(profile.custom_ops)
+    )
     calibration, gates = profile.calibration, profile.gates
     if calibration.data:
         data = _absolute(calibration.data, base, "calibration.data")
@@ -121,7 +125,9 @@ def with_absolute_paths(profile: Profile, folder: Path) -> Profile:
     if gates.task is not None:
         data = _absolute(gates.task.data, base, "gates.task.data")
         gates = replace(gates, task=replace(gates.task, data=data))
-    return replace(profile, plugins=plugins, calibration=calibration, gates=gates)
+    return replace(
+        profile, plugins=plugins, custom_ops=custom_ops, calibration=calibration, gates=gates
+    )
 
 
 def without_folders(profile: Profile) -> Profile:
@@ -130,19 +136,24 @@ def without_folders(profile: Profile) -> Profile:
         name: replace(spec, library=Path(spec.library).name)
         for name, spec in profile.plugins.items()
     }
+    custom_ops = tuple(
+        replace(spec, library=Path(spec.library).name) for spec in profile.custom_ops
+    )
     calibration, gates = profile.calibration, profile.gates
     if calibration.data:
         calibration = replace(calibration, data=Path(calibration.data).name)
     if gates.task is not None:
         gates = replace(gates, task=replace(gates.task, data=Path(gates.task.data).name))
-    return replace(profile, plugins=plugins, calibration=calibration, gates=gates)
+    return replace(
+        profile, plugins=plugins, custom_ops=custom_ops, calibration=calibration, gates=gates
+    )
 
 
 def _absolute(path: str, base: Path, field: str) -> str:
     try:
         return str(base / Path(path).expanduser())
     except RuntimeError:
-        kind = "library" if field.startswith("plugins") else "data"
+        kind = "library" if field.endswith("library") else "data"
         raise AotcError(
             "AOTC-I022",
             f"the path of the {kind} starts with a home folder that does not exist",

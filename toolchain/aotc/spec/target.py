@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from aotc.base.records import field, record
-from aotc.spec.codec import Pattern
+from aotc.spec.codec import Bounds, Pattern
 
 # CPU features by which ONNX Runtime chooses its kernels (MLAS, without oneDNN), as /proc/cpuinfo
 # spells them. Others (aes, bmi, ...) change neither results nor layouts.
@@ -52,6 +52,18 @@ class Plugin:
 
 
 @record
+class CustomOps:
+    """A library of custom operators, by its file's name and digest."""
+
+    name: str
+    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}")]
+    size: Annotated[int, Bounds(0), "in bytes"]
+    path: Annotated[str | None, "in the payload; None: who loads names a file that is equal"] = None
+    operators: Annotated[tuple[str, ...], "of the model that are its own, as domain::op_type"] = ()
+    python: Annotated[str, "ABI that it was built for, such as cpython-311; empty: any"] = ""
+
+
+@record
 class Target:
     """A host: what it is, and what it has.  None means unknown, which is not checked."""
 
@@ -67,6 +79,10 @@ class Target:
     onnxruntime: Annotated[Version | None, "installed version"] = None
     providers: Annotated[tuple[str, ...] | None, "execution providers, as ORT names them"] = None
     plugins: tuple[Plugin, ...] = ()
+    python: Annotated[str | None, "ABI of extension modules, such as cpython-311"] = None
+    custom_ops: Annotated[
+        Mapping[str, str], "libraries of custom operators that are at hand: file names by sha256"
+    ] = field(default_factory=dict)
     nvidia_driver: Version | None = None
     cuda_major: int | None = None
     gpus: tuple[Gpu, ...] = ()

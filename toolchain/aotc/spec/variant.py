@@ -12,7 +12,7 @@ from aotc.spec.payload import PayloadPath, PlainName
 from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, TaskVerdict, Tolerance
 from aotc.spec.providers import RefusedCapture
 from aotc.spec.shapes import Domain
-from aotc.spec.target import Libc, Plugin
+from aotc.spec.target import CustomOps, Libc, Plugin
 from aotc.spec.versions import release
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
@@ -309,6 +309,9 @@ class Requirements:
     onnxruntime_below: Annotated[str, "first version that was not proven"]
     providers: Annotated[tuple[str, ...], Bounds(1)]
     plugins: tuple[Plugin, ...] = ()
+    custom_ops: Annotated[
+        tuple[CustomOps, ...], "libraries of custom operators, registered in this order"
+    ] = ()
     compatibility: Annotated[Mapping[str, str], "the provider's own compatibility string"] = field(
         default_factory=dict
     )

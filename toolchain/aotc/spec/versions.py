@@ -24,10 +24,11 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
 # would judge variants by fixtures that they were not compared with; one without `random-seeds`
 # would draw other numbers in each call; one without `stated-values` would pass on values that the
-# profile excludes.
+# profile excludes; one without `custom-ops` would not name the library that is missing.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",
+        "custom-ops",
         "ep-context",
         "fixture-variants",
         "output-gates",

@@ -13,6 +13,7 @@ from aotc.base.files.reading import file_sha256
 from aotc.base.files.replacing import check_output
 from aotc.base.files.writing import write_text
 from aotc.base.records import replace
+from aotc.runtime.custom_ops import registrable
 from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.bench_reports import BenchReport, Comparison, HistoryLine, Timing
@@ -180,7 +181,9 @@ def _measured(
         if against is not None:
             step("load the model")
             names = [output.name for output in ready.outputs]
-            sides.append(model_side(against, inputs, names, loading.threads))
+            with registrable(ready.payload, ready.variants) as libraries:
+                files = tuple(libraries.values())
+                sides.append(model_side(against, inputs, names, loading.threads, files))
         other: Model | None = None
         if baseline is not None and baseline.is_artifact:
             step("load the baseline")

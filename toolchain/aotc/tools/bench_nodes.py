@@ -16,6 +16,7 @@ from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record, replace
+from aotc.runtime.custom_ops import files_of, registrable
 from aotc.runtime.model import Model
 from aotc.runtime.runners import open_runner
 from aotc.runtime.warmup import open_variant
@@ -628,9 +629,15 @@ def _run(
     """
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
-        return open_variant(
-            payload, variant, threads=threads, settings=settings, profile=folder / "session"
-        )
+        with registrable(payload, [variant]) as libraries:
+            return open_variant(
+                payload,
+                variant,
+                threads=threads,
+                settings=settings,
+                profile=folder / "session",
+                custom_ops=files_of(variant, libraries),
+            )
 
     runner = open_runner(replace(variant, cuda_graphs=None), CudaPlace(), opened)
     try:

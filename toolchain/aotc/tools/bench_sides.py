@@ -337,15 +337,22 @@ def require_openable(path: Path) -> None:
         return
 
 
-def model_side(path: Path, inputs: Inputs, names: Sequence[str], threads: int | None) -> Side:
+def model_side(
+    path: Path,
+    inputs: Inputs,
+    names: Sequence[str],
+    threads: int | None,
+    custom_ops: Sequence[Path] = (),
+) -> Side:
     """A plain model with ONNX Runtime's defaults on the CPU, loaded for the second time.
 
-    `names` are the outputs that are asked for.  Raises AOTC-I012 and R005.
+    `names` are the outputs that are asked for, and `custom_ops` libraries to register.  Raises
+    AOTC-I012 and R005.
     """
     started = time.perf_counter()
-    _open(path, threads)
+    _open(path, threads, custom_ops)
     again = time.perf_counter()
-    opened = _open(path, threads)
+    opened = _open(path, threads, custom_ops)
     loaded = time.perf_counter()
     ortvalues = sessions.needs_ortvalues(opened)
     steps = (
@@ -359,13 +366,14 @@ def model_side(path: Path, inputs: Inputs, names: Sequence[str], threads: int | 
     return _called_once("model", call, loaded - again, steps)
 
 
-def _open(path: Path, threads: int | None) -> ort.InferenceSession:
+def _open(path: Path, threads: int | None, custom_ops: Sequence[Path]) -> ort.InferenceSession:
     return sessions.create_session(
         path,
         SessionSpec(optimization="all"),
         providers=(CPU,),
         threads=threads,
         refusal="AOTC-I012",
+        custom_ops=custom_ops,
     )
 
 

@@ -20,6 +20,7 @@ from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
+from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.answers import ModelAnswers, ToolVersions
 from aotc.spec.codec import Json, decode, encode
@@ -111,7 +112,10 @@ def check_models(
         private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
-        checker = _Checker(request, pem, fixtures, work, limits, earlier, kept)
+        host = probe(gpus=False)
+        staged = stage_custom_ops(chosen, host, host, work / "custom_ops")
+        custom_ops = tuple(library.file for library in staged)
+        checker = _Checker(request, pem, fixtures, work, limits, earlier, kept, custom_ops)
         try:
             with closing(checker.check_all(found, jobs, progress)) as done_checks:
                 for check in done_checks:
@@ -179,7 +183,10 @@ def _earlier(
 
 @record(kw_only=False)
 class _Checker:
-    """Checks models one after the other or in parallel; `pem` is the public half of the key."""
+    """Checks models one after the other or in parallel; `pem` is the public half of the key.
+
+    `custom_ops` are copies of the profile's libraries of operators.
+    """
 
     request: Json
     pem: str
@@ -188,6 +195,7 @@ class _Checker:
     limits: WorkerLimits
     earlier: tuple[Earlier, ...]
     kept: KeptFolder | None
+    custom_ops: tuple[Path, ...]
     answers: AnswersSoFar = field(default_factory=AnswersSoFar)
 
     def check_all(
@@ -259,7 +267,10 @@ class _Checker:
             return check
         data = [str(data_set.absolute()) for data_set in model.data]
         key = {"pem": self.pem, "origin": "the key of this check", "development": False}
-        request = {"artifact": str(artifact), "keys": [key], "model": source, "data": data}
+        request = {
+            **{"artifact": str(artifact), "keys": [key], "model": source, "data": data},
+            "custom_ops": [str(path) for path in self.custom_ops],
+        }
         try:
             found = sandbox.run(
                 "aotc.tools.model_sandbox:compare_answers",
@@ -304,6 +315,7 @@ class _Checker:
                     request,
                     folder=folder / f"kept-{number}",
                     where=model.path.name,
+                    custom_ops=self.custom_ops,
                 ).value
             except AotcError as error:
                 self.answers.skip(model.name, error.line())

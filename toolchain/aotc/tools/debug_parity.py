@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,14 @@ from aotc.base.files.work_folders import draft_path, prepare_output, temporary_f
 from aotc.base.records import replace
 from aotc.graph import values
 from aotc.graph.values import Data
-from aotc.graph.view import op_of
+from aotc.graph.view import every_node, op_of
 from aotc.host.probe import probe
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.margins import original_margins
 from aotc.pipeline.types import SourceModel
 from aotc.precision.node_comparison import Side, as_loaded, node_errors
+from aotc.runtime.custom_ops import files_of, registrable
 from aotc.runtime.routing import choose
 from aotc.runtime.warmup import warmup_fixtures
 from aotc.session.inference import open_original, outputs_of
@@ -76,11 +77,13 @@ def debug_parity(
     Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
     are worst.  If an output is out of tolerance or breaches its gate, the smallest part that is out
     of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
-    looked at; digests of the files that are read are.
+    looked at; digests of the files that are read are.  Libraries of custom operators are those that
+    $AOTC_CUSTOM_OPS names, of the digests that the artifact states.
 
     Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
-    (the variant does not run here), I027 (no such variant), I017 and I026 (the folder), G005, G014,
-    I001 and I024 (fixtures), and what importing a model and the sandbox raise.
+    (the variant does not run here), C023 (a library is not named), I027 (no such variant), I017 and
+    I026 (the folder), G005, G014, I001 and I024 (fixtures), and what importing a model and the
+    sandbox raise.
     """
     if output is not None:
         prepare_output(output, folder=True)
@@ -215,7 +218,11 @@ class _Comparison:
                     "there are no inputs for the comparison",
                     where=str(self.given.path),
                 )
-            self._workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
+            workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
+            # Nobody vouched for the artifact here, so nothing that it ships may run.
+            libraries = stack.enter_context(registrable(None, [self.variant]))
+            self._libraries = files_of(self.variant, libraries)
+            self._workers = workers.registering(self._libraries)
             self.announce("import")
             self._source = self._imported(model)
             self.announce("copy the variant")
@@ -250,6 +257,12 @@ class _Comparison:
                     "weights": str(self._payload / folder),
                     "session": encode(variant.session),
                     "providers": list(variant.providers),
+                    "custom_ops": [
+                        {**encode(library), "file": str(file)}
+                        for library, file in zip(
+                            variant.requirements.custom_ops, self._libraries, strict=True
+                        )
+                    ],
                     "libraries": {
                         spec.provider: spec.library for spec in self._profile.plugins.values()
                     },
@@ -414,9 +427,10 @@ def parity_job(request: Json) -> Json:
         search = SmallestFailing(source, variant, given, tolerance)
         found = search.search(errors)
         if found is not None:
-            files = _written(found, source, tolerance)
+            libraries = _libraries_of(found, request["variant"]["custom_ops"])
+            files = _written(found, source, tolerance, libraries)
             # What the script does not show is no report of a bug.
-            if fails(Path(REPORT_FOLDER)):
+            if fails(Path(REPORT_FOLDER), [library["file"] for library in libraries]):
                 submodel = FailingSubmodel(
                     value=found.value.name,
                     nodes=found.covers,
@@ -505,7 +519,15 @@ def _rank(errors: tuple[OutputError, ...]) -> tuple[bool, float]:
     return any(not error.passed for error in errors), max(error.max_rel for error in errors)
 
 
-def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[str, ...]:
+def _libraries_of(found: FailingPart, libraries: Sequence[Json]) -> list[Json]:
+    """Those of the `libraries` that have operators of the part."""
+    made = {op_of(node) for model in (found.part, found.reference) for node in every_node(model)}
+    return [each for each in libraries if not made.isdisjoint(each.get("operators", ()))]
+
+
+def _written(
+    found: FailingPart, source: Side, tolerance: Tolerance, libraries: Sequence[Json]
+) -> tuple[str, ...]:
     folder = Path(REPORT_FOLDER)
     folder.mkdir()
     arrays: dict[str, Mapping[str, Data]] = {
@@ -522,6 +544,7 @@ def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[st
         "tolerance": encode(tolerance),
         "accumulated": found.accumulated,
         "session": session_of(found.side),
+        "custom_ops": {library["sha256"]: library["name"] for library in libraries},
         "reference_session": session_of(source),
         "versions": {"onnxruntime": str(import_onnxruntime().__version__)},
     }

@@ -16,6 +16,7 @@ from aotc.base.records import replace
 from aotc.graph.values import numpy_dtype
 from aotc.host.probe import probe
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.types import SourceModel
 from aotc.session.worker_pool import Workers
@@ -136,8 +137,10 @@ def _learned(
         )
     with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         host = probe()
-        context = BuildContext(profile=base, target=host, host=host)
-        state = BuildState(context=context, work=folder, workers=jobs)
+        staged = stage_custom_ops(base, host, host, folder / "custom_ops")
+        context = BuildContext(profile=base, target=host, host=host, custom_ops=staged)
+        registering = jobs.registering(library.file for library in staged)
+        state = BuildState(context=context, work=folder, workers=registering)
         source = None
         if model is not None:
             announce("import")

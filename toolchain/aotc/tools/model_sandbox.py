@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST, PAYLOAD
+from aotc.base.records import record
 from aotc.pipeline.build import PRELOADED_MODULES, build
 from aotc.runtime.answers import original_tolerance
 from aotc.runtime.model import Model
@@ -64,15 +65,27 @@ class Sandbox:
             self._closed = True
         self._workers.__exit__(*error)
 
-    def run(self, job: str, request: Json, *, folder: Path, where: str) -> JobResult:
-        """As `Workers.run`; if all processes went down together, the job is run once more."""
+    def run(
+        self,
+        job: str,
+        request: Json,
+        *,
+        folder: Path,
+        where: str,
+        custom_ops: Sequence[Path] = (),
+    ) -> JobResult:
+        """As `Workers.run`; if all processes went down together, the job is run once more.
+
+        Sessions of the job register the libraries `custom_ops`.
+        """
         workers = self._workers
         try:
-            return workers.run(job, request, folder=folder, where=where)
+            return workers.registering(custom_ops).run(job, request, folder=folder, where=where)
         except AotcError:
             if not self._renew(workers):
                 raise
-        return self._workers.run(job, request, folder=folder, where=where)
+        renewed = self._workers.registering(custom_ops)
+        return renewed.run(job, request, folder=folder, where=where)
 
     def _renew(self, workers: Workers) -> bool:
         """Whether `workers` had ended; then new ones replace them for all threads."""
@@ -112,8 +125,9 @@ def build_model(request: Json) -> Json:
         )
     manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
     libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}
+    custom_ops = [Path(each.library) for each in profile.custom_ops]
     return {
-        "verdict": judge(manifest, probe_host(manifest, libraries)).verdict,
+        "verdict": judge(manifest, probe_host(manifest, libraries, custom_ops)).verdict,
         "findings": sorted({finding.code for finding in report.findings}),
         "original": encode(
             answers_of(artifact, manifest, request["name"], profile.parity.seed), full=True
@@ -139,20 +153,31 @@ Outputs = Mapping[str, Any]
 def compare_answers(request: Json) -> Json:
     """Run every set of the `data` with the `artifact`, and if necessary with the `model`.
 
-    `keys` is the one that signed the artifact.  Answers are compared by the tolerance of the
-    artifact's own parity.  Returns `answers`, the `code` of a refusal, `what` and `where`.
+    `keys` is the one that signed the artifact, and `custom_ops` are the libraries of the build.
+    Answers are compared by the tolerance of the artifact's own parity.  Returns `answers`, the
+    `code` of a refusal, `what` and `where`.
     """
     try:
         with open_staged({**request, "libraries": {}}, None) as model:
-            result = [
-                _compare_set(model, Path(request["model"]), Path(set_)) for set_ in request["data"]
-            ]
+            original = _Original(
+                path=Path(request["model"]),
+                custom_ops=tuple(Path(path) for path in request["custom_ops"]),
+            )
+            result = [_compare_set(model, original, Path(set_)) for set_ in request["data"]]
     except AotcError as error:
         return _refused(error, "")
     return max(result, key=lambda answer: _WORST_LAST.index(answer["answers"]))
 
 
-def _compare_set(model: Model, original: Path, folder: Path) -> dict[str, Json]:
+@record
+class _Original:
+    """The model that was built, and the libraries of its operators."""
+
+    path: Path
+    custom_ops: tuple[Path, ...]
+
+
+def _compare_set(model: Model, original: _Original, folder: Path) -> dict[str, Json]:
     try:
         inputs = read_test_data(folder, model.inputs)
         expected = _expected_outputs(folder, model.outputs)
@@ -203,15 +228,19 @@ def _expected_outputs(folder: Path, outputs: Sequence[Value]) -> Outputs | None:
     return read_test_data(folder, outputs, "output")
 
 
-def _run_original(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> Outputs:
-    _, opened = open_original(path)
+def _run_original(
+    original: _Original, inputs: Mapping[str, Any], outputs: Sequence[Value]
+) -> Outputs:
+    _, opened = open_original(original.path, custom_ops=original.custom_ops)
     names = [value.name for value in outputs]
     return dict(zip(names, run(opened, inputs, names), strict=True))
 
 
-def _original_runs(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> bool:
+def _original_runs(
+    original: _Original, inputs: Mapping[str, Any], outputs: Sequence[Value]
+) -> bool:
     try:
-        _run_original(path, inputs, outputs)
+        _run_original(original, inputs, outputs)
     except AotcError:
         return False
     return True

@@ -6,9 +6,10 @@ import json
 import math
 import runpy
 import shutil
+import sys
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +50,7 @@ _SCRIPT: Final = '''\
 """Exits with 1 while submodel.onnx differs from reference.onnx by more than the tolerance."""
 
 import ctypes
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -58,19 +60,22 @@ import onnxruntime as ort
 
 HERE = Path(__file__).parent
 REPORT = json.loads((HERE / "report.json").read_text())
+# This script's arguments: libraries of plugins and of custom operators.
+LIBRARIES = {hashlib.sha256(Path(name).read_bytes()).hexdigest(): name for name in sys.argv[1:]}
 INPUTS = dict(np.load(HERE / "inputs.npz"))
 # numpy has no bfloat16: the file has its bits.
 BFLOAT16 = 16
 
 
 def add(options, name, settings):
-    """Add a provider of ONNX Runtime, or of a plugin library, which is this script's argument."""
+    """Add a provider of ONNX Runtime, or of a plugin library, which is an argument."""
     if name in ort.get_available_providers():
         options.add_provider(name, settings)
         return
     if name not in {device.ep_name for device in ort.get_ep_devices()}:
-        for library in sys.argv[1:]:
-            ort.register_execution_provider_library(name, library)
+        for digest, library in LIBRARIES.items():
+            if digest not in REPORT["custom_ops"]:
+                ort.register_execution_provider_library(name, library)
     devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
     if not devices:
         sys.exit(f"name the plugin library that has {name} as the argument")
@@ -84,6 +89,10 @@ def answer(name, settings):
     )
     options.intra_op_num_threads = settings["threads"]
     options.inter_op_num_threads = 1
+    for digest, library in REPORT["custom_ops"].items():
+        if digest not in LIBRARIES:
+            sys.exit(f"name the library of custom operators {library} as an argument")
+        options.register_custom_ops_library(LIBRARIES[digest])
     for key, value in settings["config"].items():
         options.add_session_config_entry(key, value)
     for provider, stated in settings["providers"].items():
@@ -178,17 +187,29 @@ def session_of(side: Side) -> Json:
     }
 
 
-def fails(folder: Path) -> bool:
-    """Whether the script of the report in `folder` says so itself, in this process."""
+def fails(folder: Path, libraries: Sequence[str] = ()) -> bool:
+    """Whether the script of the report in `folder` says so itself, in this process.
+
+    `libraries` are those of custom operators, which are its arguments.
+    """
     unusable: tuple[type[Exception], ...] = (OSError, KeyError, TypeError, ValueError)
     try:
-        with redirect_stdout(StringIO()):
+        with redirect_stdout(StringIO()), _arguments(["reproduce.py", *libraries]):
             runpy.run_path(str(folder / "reproduce.py"))
     except SystemExit as done:
         return done.code == 1
     except (*ort_errors(), *unusable):
         return False
     return False
+
+
+@contextmanager
+def _arguments(words: list[str]) -> Iterator[None]:
+    before, sys.argv = sys.argv, words
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 def _write_npz(path: Path, values: Mapping[str, Data]) -> None:

@@ -46,21 +46,34 @@ def by_preference(variants: Iterable[Variant]) -> list[Variant]:
     return [variant for group in groups.values() for variant in sorted(group, key=generality)]
 
 
-def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
+def probe_host(
+    manifest: Manifest,
+    plugins: Mapping[str, Path] | None = None,
+    custom_ops: Sequence[Path] | None = None,
+) -> Target:
     """This host, probed for what the checks of a manifest's variants need to know.
 
-    `plugins` are libraries of further plugins by their provider, as ONNX Runtime names it.
+    `plugins` are libraries of further plugins by their provider, as ONNX Runtime names it, and
+    `custom_ops` are libraries of custom operators (None or none: those of the environment).  Raises
+    AOTC-I001 if one that is needed cannot be read.
     """
     from aotc.host.probe import probe
 
     needs = [variant.requirements for variant in manifest.variants]
     asking = [(check, need) for check in _all_checks() for need in needs]
-    return probe(
+    host = probe(
         gpus=any(check.asks_for_gpus(need) for check, need in asking),
         driver=any(check.asks_for_driver(need) for check, need in asking),
         digests=any(need.plugins for need in needs),
         libraries=tuple(sorted((plugins or {}).items())),
     )
+    if not any(need.custom_ops for need in needs):
+        return host
+    from aotc.host.custom_op_libraries import digests_of, python_abi, stated_custom_ops
+
+    required = any(each.path is None for need in needs for each in need.custom_ops)
+    named = digests_of(stated_custom_ops(custom_ops)) if required else {}
+    return replace(host, python=python_abi(), custom_ops=named)
 
 
 def judge(

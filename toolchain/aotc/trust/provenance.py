@@ -304,6 +304,10 @@ def _dependencies(
         for plugin in manifest.toolchain.plugins
         if plugin.sha256 is not None
     ]
+    found += [
+        _resource(library.name, library.sha256, role="custom operators", size=str(library.size))
+        for library in manifest.custom_ops
+    ]
     return found
 
 

@@ -87,6 +87,7 @@ def bill_of_materials(
         *_data_components(manifest, materials),
         *(_library_component(library) for library in libraries),
         *_plugin_components(manifest),
+        *_custom_op_components(manifest),
     ]
     tool = Component(
         type=ComponentType.APPLICATION, name="aotc", version=VERSION, bom_ref=f"tool:aotc@{VERSION}"
@@ -180,6 +181,28 @@ def _plugin_components(manifest: Manifest) -> Iterable[Component]:
             description=f"libraries of {plugin.provider}" if plugin.provider else None,
             scope=ComponentScope.REQUIRED,
             hashes=_sha256(plugin.sha256) if plugin.sha256 else None,
+        )
+
+
+def _custom_op_components(manifest: Manifest) -> Iterable[Component]:
+    from cyclonedx.model import Property
+    from cyclonedx.model.component import Component, ComponentScope, ComponentType
+
+    for library in manifest.custom_ops:
+        stated = {
+            "aotc:payload-path": library.path or "",
+            "aotc:operators": ", ".join(library.operators),
+            "aotc:python": library.python,
+        }
+        yield Component(
+            type=ComponentType.LIBRARY,
+            name=library.name,
+            bom_ref=f"custom-ops:{library.name}:{library.sha256}",
+            description="custom operators, "
+            + ("shipped" if library.path is not None else "required on the host"),
+            scope=ComponentScope.REQUIRED,
+            hashes=_sha256(library.sha256),
+            properties=[Property(name=name, value=text) for name, text in stated.items() if text],
         )
 
 

@@ -39,8 +39,8 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I009", "operator is unknown, or has no kernel", INPUT,
      "The installed ONNX Runtime does not know the operator, its domain or its version; or its CPU provider, whose "
      "answers are the reference, has no kernel for it, or none for the node's types, such as bfloat16.",
-     "Check the operator's name, domain and version; custom operator libraries are not supported yet. If the model "
-     "computes in bfloat16, export it in float32, and set 'precision' in the profile."),
+     "Check the operator's name, domain and version. If it is of a library of custom operators, name that with "
+     "--custom-ops, or custom_ops in the profile. If the model computes in bfloat16, export it in float32, and set 'precision' in the profile."),
     ("AOTC-I010", "model is already compiled", INPUT,
      "The model holds com.microsoft::EPContext nodes: another toolchain compiled parts of it for one device. These "
      "parts cannot be analyzed, specialized or proven.",
@@ -201,6 +201,35 @@ INPUTS: Final[tuple[Row, ...]] = (
      "answers.json in the folder was not written by 'aotc check-models --keep-answers', or by a release that keeps "
      "answers in another form.",
      "Use the release that kept them, or keep the answers anew with --renew-answers."),
+    ("AOTC-I100", "library of custom operators cannot be read", INPUT,
+     "The file that --custom-ops or custom_ops of the profile names is not there, is a folder, a pipe or a device, is "
+     "behind links that lead in a circle, or may not be read.",
+     "Name the library's file. That of a Python package lies in the package's folder."),
+    ("AOTC-I101", "file is no library of custom operators", INPUT,
+     "The file is empty, cut off, text or a program, and not a shared library of Linux (ELF). Libraries of other "
+     "systems cannot be registered here.",
+     "Name the shared library (.so) itself, not an archive or a wheel with it."),
+    ("AOTC-I102", "library of custom operators is for another machine", INPUT,
+     "The library is for another architecture than this machine or the target, or for another Python than this one. "
+     "The reference answers are computed with it here, so it has to fit both.",
+     "Take the library for this machine, in the same version, or build on a machine that it is for."),
+    ("AOTC-I103", "library registers no operators", INPUT,
+     "The library does not export the function RegisterCustomOps, by which ONNX Runtime asks it for its operators.",
+     "Name the library of operators, not one that it uses; or export the function with C linkage."),
+    ("AOTC-I104", "library of custom operators needs further files", INPUT,
+     "The library states libraries beyond those of C and C++, or folders to search. The loader would take whatever "
+     "files it finds there, whose digest nobody knows.",
+     "Link it with its libraries statically, and without a search path (readelf -d shows NEEDED, RPATH and RUNPATH)."),
+    ("AOTC-I105", "library of custom operators was changed", INPUT,
+     "The file's digest is not the one that custom_ops of the profile states.",
+     "Take the library that was meant; if the new one is, state its sha256 in the profile."),
+    ("AOTC-I106", "library of custom operators cannot be registered", INPUT,
+     "ONNX Runtime could not load the library, or its own function failed: two libraries have operators of one "
+     "domain, it is for a later ONNX Runtime, or the folder of the build is mounted without the right to run code.",
+     "Do as the message says. To build elsewhere, name another folder with --output."),
+    ("AOTC-I107", "library of custom operators is not used", FINDING,
+     "None of the model's operators is the library's own. It is registered, and shipped or required, all the same.",
+     "Leave it out, unless it replaces kernels of operators that ONNX Runtime has."),
     ("AOTC-I094", "output is listed twice", FINDING,
      "The graph lists an output more than once. ONNX Runtime answers with the same value each time; the artifact, "
      "whose outputs have names, has it once.",

@@ -115,6 +115,14 @@ LOADING: Final[tuple[Row, ...]] = (
      "The artifact also holds a faster form of this variant, for CPUs with more features, such as VNNI. A build on "
      "this host would give the variant that runs here.",
      "Nothing to do."),
+    ("AOTC-C022", "library of custom operators is for another Python", NO,
+     "A library of custom operators that the artifact needs calls Python, and was built for another version of it than "
+     "the one that loads.",
+     "Load it with that Python, or rebuild with a library for this one."),
+    ("AOTC-C023", "library of custom operators is not at hand", NO,
+     "The artifact does not ship a library of custom operators that its model needs, and none that is named on this "
+     "host has its digest.",
+     "Name the library of the build: AOTC_CUSTOM_OPS=PATH, or aotc.load(..., custom_ops=[PATH])."),
     ("AOTC-C020", "CUDA libraries are missing", FINDING,
      "ONNX Runtime for CUDA is installed, but libraries of CUDA or cuDNN that it needs were found neither in NVIDIA's "
      "Python packages, nor on LD_LIBRARY_PATH, nor in the system's folders. A session on CUDA would be refused.",
@@ -205,6 +213,11 @@ LOADING: Final[tuple[Row, ...]] = (
      "The profile states which values of the input callers may pass, and the call has another one, or NaN. Nothing "
      "was run.",
      "Pass values as stated: `aotc inspect` shows them; or rebuild with a profile that states others."),
+    ("AOTC-R028", "library of custom operators cannot be loaded", NO,
+     "ONNX Runtime could not load a library of custom operators that the artifact ships or requires, or two have "
+     "operators of one domain.",
+     "Do as the message says. The folder of the store, or of temporary files, may be mounted without the right to run "
+     "code (noexec): name another one with --store or TMPDIR."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

@@ -150,6 +150,16 @@ def build(
             show_default="the profile's, else --fixtures",
         ),
     ] = None,
+    custom_ops: Annotated[
+        list[Path],
+        typer.Option(
+            "--custom-ops",
+            metavar="LIBRARY",
+            parser=Path,
+            default_factory=list,
+            help="register this library of operators (.so) in every session, and ship it",
+        ),
+    ],
     tune: Annotated[
         bool,
         typer.Option(
@@ -272,6 +282,7 @@ def build(
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
             calibration=calibration,
+            custom_ops=custom_ops,
             tune=tune,
             tuned_from=tuned_from,
             against=against,

@@ -35,6 +35,7 @@ from aotc.spec.codec import encode
 from aotc.spec.evidence import NodeError, NodeErrors, SliceError, TaskResult
 from aotc.spec.precision import OutputGate, Tolerance
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, VariantSummary
+from aotc.spec.target import CustomOps
 from aotc.spec.variant import (
     HALF_PRECISION,
     KEPT,
@@ -507,10 +508,17 @@ def _time(variant: VariantSummary) -> str:
 _WORDED: Final = frozenset(
     {
         *("os", "architecture", "libc", "isa", "isa_exact", "onnxruntime_min", "onnxruntime_below"),
-        *("providers", "plugins", "compatibility"),
+        *("providers", "plugins", "custom_ops", "compatibility"),
         *("nvidia_driver_min", "cuda_major", "compute_capabilities"),
     }
 )
+
+
+def custom_ops_in_words(library: CustomOps) -> str:
+    """A library of custom operators: whose it is, its digest, where it is, and for which Python."""
+    where = "at load" if library.path is None else "in the artifact"
+    text = f"custom operators of {library.name} ({library.sha256[:12]}, {where})"
+    return f"{text} for {library.python}" if library.python else text
 
 
 def requirements_in_words(needs: Requirements) -> str:
@@ -525,6 +533,7 @@ def requirements_in_words(needs: Requirements) -> str:
     elif needs.isa_exact:
         parts.append("a CPU of the baseline")
     parts += [f"{plugin.name} {plugin.version}" for plugin in needs.plugins]
+    parts += [custom_ops_in_words(library) for library in needs.custom_ops]
     if needs.nvidia_driver_min:
         parts.append(f"NVIDIA driver >= {needs.nvidia_driver_min}")
     if needs.compute_capabilities:

@@ -358,6 +358,8 @@ def _array(
     shapes: Shapes,
 ) -> Any:
     kind = hint.get("kind", "")
+    if kind == "like" and hint["value"].ndim == len(shape):
+        return _repeated(hint["value"], shape)
     if dtype == "string":
         words = [str(v) for v in hint["values"]] if kind == "choice" else list(_TEXTS)
         return np.array(rng.choice(words, size=shape), dtype=object).reshape(shape)
@@ -388,6 +390,13 @@ def _array(
     if dtype in ("complex64", "complex128"):
         return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(target)
     return np.asarray(rng.normal(size=shape), dtype=np.float32).astype(target)
+
+
+def _repeated(sample: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """`sample` in another shape of its rank: along each axis cut off, or begun again."""
+    for axis, size in enumerate(shape):
+        sample = np.take(sample, np.arange(size) % max(1, sample.shape[axis]), axis=axis)
+    return sample
 
 
 def _fixed_array(
@@ -503,6 +512,22 @@ class Alternative(NamedTuple):
 
     what: str
     hints: Hints
+
+
+def hints_like(given: Sequence[FixtureInputs], values: Sequence[Value], hints: Hints) -> Hints:
+    """`hints`, with which inputs take their values from the smallest of the user's fixtures.
+
+    For operators that nobody here knows: their inputs may have to be files, or words of a kind.
+    """
+    samples = [
+        each
+        for each in given
+        if all(getattr(each.inputs.get(value.name), "size", 0) for value in values)
+    ]
+    if not samples:
+        return hints
+    least = min(samples, key=lambda each: sum(value.size for value in each.inputs.values()))
+    return {**hints, **{n: {"kind": "like", "value": v} for n, v in least.inputs.items()}}
 
 
 def alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]:
