@@ -330,7 +330,13 @@ def _node_cost(args: Mapping[str, Any]) -> tuple[int, float]:
         weight = inputs[1][1]
         dense = math.prod(weight) / max(1, weight[0] if weight else 1)
         return size, 2.0 * elements * dense
-    if ("MatMul" in kind or "Gemm" in kind or "Attention" in kind) and shape:
+    if "Attention" in kind and len(shape) > 1:
+        # Each query with each key, and with each value; weights are a matrix of two axes.
+        others = [s for _, s in (*inputs[1:], *outputs[1:])]
+        keys = max(shape[-2], *(s[-2] for s in others if len(s) > 2), 1)
+        projected = sum(s[-1] for s in others if len(s) == 2 and s[0] == shape[-1])
+        return size, math.prod(shape) * (4.0 * keys + 2.0 * projected)
+    if ("MatMul" in kind or "Gemm" in kind) and shape:
         return size, 2.0 * elements * max(shape[-1], 1)
     if kind in ("LSTM", "GRU", "RNN") and len(inputs) > 2:
         steps = math.prod(shape[:2]) if len(shape) > 1 else 1
