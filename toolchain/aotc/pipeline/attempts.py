@@ -437,50 +437,62 @@ def _reason(error: AotcError) -> str:
 def without_empty_sizes(
     analyzed: AnalyzedModel, errors: Sequence[AotcError], *, everywhere: bool = False
 ) -> tuple[AnalyzedModel, Finding] | None:
-    """What is left if the sizes of 0 are not claimed at which a variant fails, and only there.
+    """What is left without the sizes of 0, and further ranges, where alone a variant fails.
 
     `errors` are the variants', each with its further ones; budgets that it exceeds do not count.
-    With `everywhere`, no probed dim may have size 0 any more.  Returns None if a variant fails
-    elsewhere, or at a size of 0 that is stated.
+    With `everywhere`, none of them is claimed any more.  Returns None if a variant fails elsewhere,
+    or at a size of 0 that is stated.
     """
-    dims = analyzed.domain.dims
+    whole = analyzed.domain
+    dims = whole.dims
     empty = {
-        run.name: names
+        run.name: tuple(name for name, dim in dims.items() if dim.max and run.sizes.get(name) == 0)
         for run in analyzed.references
-        if (names := tuple(n for n, d in dims.items() if d.max and run.sizes.get(n) == 0))
-        and all(dims[name].origin == "probed" for name in names)
+        if run.name.startswith("empty")
     }
+    stated = {name for name, dim in dims.items() if dim.origin != "probed"}
+    further = {f"further{index}" for index in range(len(whole.also))}
+    may_fail = further | {name for name, names in empty.items() if not stated.intersection(names)}
     failed: dict[str, AotcError] = {}
     for error in errors:
         failures = [each for each in (error, *error.also) if not is_budget(each)]
         places = [failure.where.rpartition("fixture ")[2] for failure in failures]
         if failures and all(
-            failure.code in _EMPTY_CODES and place in empty
+            failure.code in _EMPTY_CODES and place in may_fail
             for failure, place in zip(failures, places, strict=True)
         ):
             failed |= dict(zip(places, failures, strict=True))
     if not failed:
         return None
-    left_out = list(dict.fromkeys(empty[name] for name in (empty if everywhere else failed)))
-    known = analyzed.domain.not_empty
+    gone = may_fail if everywhere else failed.keys()
+    left_out = list(dict.fromkeys(empty[name] for name in empty if name in gone))
+    alone = {names[0] for names in left_out if len(names) == 1}
+    boxes = {
+        f"further{index}": box
+        for index, box in enumerate(whole.also)
+        if f"further{index}" not in gone and not any(box[name].max == 0 for name in alone)
+    }
     domain = replace(
-        analyzed.domain,
-        dims={
-            name: replace(dim, min=dim.least) if (name,) in left_out else dim
-            for name, dim in dims.items()
-        },
-        not_empty=tuple(dict.fromkeys((*known, *left_out))),
+        whole,
+        dims={n: replace(dim, min=dim.least) if n in alone else dim for n, dim in dims.items()},
+        not_empty=tuple(dict.fromkeys((*whole.not_empty, *left_out))),
+        also=tuple(boxes.values()),
     )
+    # Fixtures keep the numbers of the ranges that are left.
+    renamed = {name: f"further{index}" for index, name in enumerate(boxes)}
     kept = tuple(
-        run
+        replace(run, name=renamed.get(run.name, run.name))
         for run in analyzed.references
-        if not any(set(names) <= set(empty.get(run.name, ())) for names in left_out)
+        if not (run.name in further and run.name not in boxes)
+        and not any(set(names) <= set(empty.get(run.name, ())) for names in left_out)
     )
     first = next(iter(failed.values()))
-    without = dict.fromkeys(name for names in left_out for name in names)
+    without = list(dict.fromkeys(name for names in left_out for name in names))
+    parts = [f"size 0 of {', '.join(without)}"] if without else []
+    parts += ["further ranges"] if len(boxes) < len(whole.also) else []
     finding = Finding(
         code="AOTC-S027",
-        what=f"size 0 of {', '.join(without)} is left out, because a variant fails there: "
+        what=f"left out, because a variant fails there: {' and '.join(parts)}; "
         f"{first.code} {first.what}",
         where=first.where,
     )

@@ -147,7 +147,7 @@ def _checked(
 ) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
     """The samples, where each stands, and its sizes, at which the model runs."""
     source, domain = analyzed.source, analyzed.domain
-    for where, sample in _read_all(path, source, domain.corner("min")):
+    for where, sample in _read_all(path, source, domain.corner("least")):
         sizes = _sizes(sample, source, domain, where)
         require_allowed(sample, source.inputs, sizes, code="AOTC-I112", where=where)
         yield where, sample, sizes

@@ -92,7 +92,6 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
     symbols = with_stated_values(decode(Symbols, result["symbols"]), context.profile)
     unused = unused_libraries(context.custom_ops, result["operators"])
     captured = replace(captured, findings=(*captured.findings, *unused))
-    symbols = decode(Symbols, result["symbols"])
     return SourceModel(
         path=path,
         name=name,

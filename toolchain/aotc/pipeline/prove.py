@@ -286,6 +286,7 @@ def _run(
     decided = decided_outputs(analyzed.decided, arithmetic_of(lowered), tolerance)
     request = {
         **variant_request(lowered, context, divided=divided),
+        "variant": plan.name,
         "captures": lowered.captures and divided,
         # What goes on drawing does not repeat.
         "repeats": repeat_request(lowered, context)
@@ -529,7 +530,11 @@ def prove_job(request: Json) -> Json:
         names = list(reference["outputs"])
         sizes, wanted = reference["sizes"], reference["wanted"]
         started = time.perf_counter()
-        outputs = run(session, inputs, names, refusal="AOTC-N001")
+        try:
+            outputs = run(session, inputs, names, refusal="AOTC-N001")
+        except AotcError as failed:
+            where = f"variant {request['variant']}, fixture {reference['name']}"
+            raise AotcError(failed.code, failed.what, where=where, found=failed.found) from None
         seconds = time.perf_counter() - started
         cold.setdefault(reference["name"], seconds)
         if wanted != sizes:

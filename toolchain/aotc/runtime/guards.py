@@ -75,14 +75,13 @@ class Guard:
         random = manifest.random
         self._drawn = {n.input: n.drawn() for n in random.nodes} if random is not None else {}
         self._strict = manifest.strict
-        self._also, self._accepts = domain.also, domain.accepts
+        self._domain = domain
         # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
         self._stated = frozenset(
             name
             for name, dim in domain.dims.items()
             if dim.origin == "stated" and (dim.buckets or "route" not in dim.outside)
         )
-        self._not_empty = tuple(frozenset(names) for names in domain.not_empty)
 
     def check(self, inputs: Mapping[str, Data]) -> CheckedCall:
         """Check one call.  Array-likes are accepted if their element type is already the model's.
@@ -170,8 +169,8 @@ class Guard:
             *broken,
             *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
         )
-        if outside and self._also and not not_vectors and not broken:
-            outside = () if self._accepts(sizes) else outside
+        if outside and self._domain.also and not not_vectors and not broken:
+            outside = () if self._domain.accepts(sizes) else outside
         if outside:
             refused = (
                 outside if self._strict else self._stated.intersection(outside).union(unstated)
@@ -251,18 +250,18 @@ class Guard:
 
     def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
         """Raise AOTC-R010 if the model was seen to fail where these dims have size 0."""
-        empty = {name for name, size in sizes.items() if size == 0}
-        for names in self._not_empty:
-            if names <= empty:
-                dims = dict(self._dims)
-                least = {name: dims[name].least if name in dims else 1 for name in sorted(names)}
-                raise AotcError(
-                    "AOTC-R010",
-                    "no elements, where the model needs some",
-                    where=f"dim {', '.join(least)}",
-                    expected=" or ".join(f"{name} >= {size}" for name, size in least.items()),
-                    found="0",
-                )
+        failing = self._domain.empty_where_it_fails(sizes)
+        if not failing:
+            return
+        dims = self._domain.dims
+        least = {name: dims[name].least if name in dims else 1 for name in sorted(failing)}
+        raise AotcError(
+            "AOTC-R010",
+            "no elements, where the model needs some",
+            where=f"dim {', '.join(least)}",
+            expected=" or ".join(f"{name} >= {size}" for name, size in least.items()),
+            found="0",
+        )
 
     def _in_order(self, arrays: dict[str, Any]) -> tuple[str, ...]:
         """Bring all tensors into C order, as ONNX Runtime would do; the names of those copied."""

@@ -188,16 +188,18 @@ class Reference:
         """
         number = self._value_sets.number(sizes)
         first = self._trial_with(sizes, number)
-        if first.ok or not self.has_run or 0 in sizes.values():
+        if first.ok or 0 in sizes.values() or first.error == _CRASHES:
+            # What ends a process costs one: no other values are tried there.
             return first
+        others = self._value_sets.others(number, self._values_to_try) if self.has_run else ()
         own = [at for at, item in enumerate(self._given, _GIVEN) if item.sizes == dict(sizes)]
-        for other in (*self._value_sets.others(number, self._values_to_try), *own):
+        for other in (*others, *own):
             if (outcome := self._trial_with(sizes, other)).ok:
                 return outcome
         return first
 
     def _values_to_try(self) -> Iterator[Alternative]:
-        hints = self._value_sets.hints(0)
+        hints = self._value_sets.hints(self._value_sets.first)
         graph = onnx.load(self.graph, load_external_data=False)
         names = doubtful_inputs(graph, hints)
         doubtful = [v for v in self.inputs if v.name in names and v.allowed is None]
@@ -219,7 +221,13 @@ class Reference:
 
         Raises TooManyAtOnceError.
         """
-        wanted = [sizes for sizes in several if 0 not in sizes.values() and not self._recall(sizes)]
+        wanted = [
+            sizes
+            for sizes in several
+            if 0 not in sizes.values()
+            and not self._recall(sizes)
+            and _with_number(sizes, self._value_sets.number(sizes)) not in self._deadly
+        ]
         at_once = runs_at_once(len(wanted))
         if at_once == 1:
             return
@@ -447,7 +455,7 @@ class Reference:
                 continue
             sizes = {name: item.sizes[name] for name in names}
             proven = ", ".join(f"{name} {domain.dims[name].text()}" for name in names)
-            outcome = self._trial_with(item.sizes, 0)
+            outcome = self._trial_with(item.sizes, self._value_sets.first)
             why = f"; generated values fail there: {outcome.error}" if not outcome.ok else ""
             what = f"{sizes_text(sizes)} is outside of what is proven, {proven}{why}"
             found.append(Finding(code="AOTC-S036", what=what, where=f"fixture {item.name}"))
@@ -524,6 +532,10 @@ class Reference:
                     where=f"output {value.name}, fixture {fixture.name}",
                 )
 
+    def is_given(self, fixture: FixtureInputs) -> bool:
+        """Whether its inputs are the user's own, or were made of them."""
+        return fixture.name.startswith("user") or self._value_sets.is_given(fixture.sizes)
+
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
         # to those that were searched for, or stated.
@@ -579,7 +591,7 @@ def write_golden_outputs(
         runs.append(
             {
                 "name": fixture.name,
-                "origin": "user" if fixture.name.startswith("user") else "generated",
+                "origin": "user" if reference.is_given(fixture) else "generated",
                 "sizes": fixture.sizes,
                 "inputs": {
                     name: str(values.save(value, place / f"input_{i}"))

@@ -63,6 +63,8 @@ _MAX_SUGGESTED: Final = 24
 # Up to this many dims all combinations at size 0 are tried; beyond, pairs, and all at once.
 _MAX_DIMS_EMPTY_AT_ONCE: Final = 3
 _MAX_EMPTY_PAIRS: Final = 28
+# How many further ranges a domain has, and how many are searched.
+_MAX_FURTHER, _MAX_FURTHER_ASKED = 3, 5
 # Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
 _MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
@@ -152,9 +154,21 @@ class Prober:
         domain = self._fitted_domain(box, related.base)
         self._refuse_contradiction(domain.relations, domain.dims)
         domain = self._with_empty_sizes(domain)
-        return (
-            replace(domain, also=tuple(self._further(domain, related))) if self.further else domain
-        )
+        # A variant for buckets takes the sizes of one range.
+        if self.further and not any(s.buckets or s.pads for s in self.stated.values()):
+            domain = replace(
+                domain, also=tuple(itertools.islice(self._further(domain, related), _MAX_FURTHER))
+            )
+        self.findings += tuple(self._ended_early())
+        return domain
+
+    def _ended_early(self) -> Iterator[Finding]:
+        if self._trials.stop in ENDED:
+            what = f"the search {ENDED[self._trials.stop]}: what it did not try is not claimed"
+            yield Finding(code="AOTC-S008", what=what)
+        if self._trials.given_up:
+            what = f"the search did its work, and without {'; '.join(self._trials.given_up)}"
+            yield Finding(code="AOTC-S008", what=what)
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
         """Sizes that run, with all derived dims; None if none are found.
@@ -295,7 +309,7 @@ class Prober:
                     break
             for dim in rungs:
                 box.dims[dim] = replace(box.dims[dim], stopped_by="combined")
-            for dim in self.hints.caches.intersection(rungs):
+            for dim in sorted(self.hints.caches.intersection(rungs)):
                 self._raise_cache(box, dim, reached[dim][0])
         for dim, (maximum, stop) in reached.items():
             if box.dims[dim].max == maximum:
@@ -411,9 +425,6 @@ class Prober:
             box = Box(self._trials, alone, box.relations, self.hints, base)
             domain = self._fit_or_base(box, base)
         self.findings = tuple(box.findings)
-        if self._trials.stop in ENDED:
-            what = f"the search {ENDED[self._trials.stop]}: what it did not try is not claimed"
-            self.findings += (Finding(code="AOTC-S008", what=what),)
         return replace(
             domain,
             dims={
@@ -444,9 +455,10 @@ class Prober:
                 continue
             empty = domain.complete({**best, **dict.fromkeys(names, 0)})
             outcome = self._trials.run(empty)
-            if self._trials.stop:
-                break
             if not outcome.ok:
+                # What was not tried is not claimed: alone it stays outside, together it is refused.
+                if self._trials.stop and len(names) == 1:
+                    continue
                 failing.append(names)
             elif len(names) == 1 and domain.dims[names[0]].min <= domain.dims[names[0]].multiple_of:
                 running += names
@@ -470,10 +482,13 @@ class Prober:
         kinds = {name: self.hints.kind(name) for name in domain.dims}
         asked: list[tuple[dict[str, Dim], list[str]]] = []
         for lead, dim in domain.dims.items() if limited else ():
-            size = 0 if lead in self.hints.caches else 1
-            if kinds[lead] == "length" and dim.min <= size < dim.max:
-                held = Dim(min=size, max=size, opt=size, tested=(size,))
-                asked.append(({lead: held}, [name for name in limited if name != lead]))
+            # What is joined to a cache looks like one.
+            sizes = (0, 1) if lead in self.hints.caches else (1,)
+            for size in sizes if kinds[lead] == "length" else ():
+                if dim.spans(size) and size < dim.max:
+                    held = replace(dim, min=size, max=size, opt=size, tested=(size,), gaps=())
+                    asked.append(({lead: held}, [name for name in limited if name != lead]))
+        asked.sort(key=lambda each: max(dim.max for dim in each[0].values()) != 1)
         few = [
             name
             for name, dim in probed.items()
@@ -481,14 +496,16 @@ class Prober:
             if dim.stopped_by in ("bytes", "flops")
         ]
         usual = {
-            name: replace(dim, max=most, tested=tuple(s for s in dim.tested if s <= most))
+            name: replace(
+                dim, min=dim.least, max=most, tested=tuple(s for s in dim.tested if s <= most)
+            )
             for name, dim in probed.items()
             if (most := STAGES[0].get(kinds[name], dim.max) // dim.multiple_of * dim.multiple_of)
             and dim.least <= most < dim.max
         }
         if few and usual:
             asked.append((usual, few))
-        for smaller, grown in asked:
+        for smaller, grown in asked[:_MAX_FURTHER_ASKED]:
             if not grown or self._trials.gives_up("further ranges, where some dims are smaller"):
                 continue
             box = self._box_along(domain, related, smaller, grown)

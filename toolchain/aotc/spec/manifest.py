@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.base.text import listed
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
 from aotc.spec.payload import (
@@ -311,6 +311,12 @@ def _problems_of_domain(domain: Domain, path: str) -> Iterator[Problem]:
         if abs(relation.constant) > _MAX_SIZE:
             yield Problem(where, f"adds {relation.constant}")
         known.add(relation.dim)
+    for index, further in enumerate(domain.further()):
+        where = f"{path}.also[{index}]"
+        if further.dims.keys() != domain.dims.keys():
+            yield Problem(where, "does not have the free dims")
+        else:
+            yield from _problems_of_domain(replace(further, relations=()), where)
 
 
 def bucket_problems(

@@ -390,7 +390,12 @@ class Domain:
     def accepts(self, sizes: Mapping[str, int]) -> bool:
         """Whether callers may pass `sizes`; only free dims are looked at."""
         inside = all(d.accepts(sizes[name]) for name, d in self.dims.items() if name in sizes)
-        return inside or self._is_further(sizes)
+        return (inside or self._is_further(sizes)) and not self.empty_where_it_fails(sizes)
+
+    def empty_where_it_fails(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """Dims that have size 0 in `sizes` and were seen to fail so together; none if it runs."""
+        empty = {name for name, size in sizes.items() if size == 0}
+        return next((names for names in self.not_empty if empty.issuperset(names)), ())
 
     def _is_further(self, sizes: Mapping[str, int]) -> bool:
         return any(
@@ -444,11 +449,8 @@ class Domain:
         names = [name for name, dim in self.dims.items() if dim.min == 0 < dim.max]
         several = [(name,) for name in names] + ([tuple(names)] if len(names) > 1 else [])
         best = {name: dim.opt for name, dim in self.dims.items()}
-        return [
-            self.complete({**best, **dict.fromkeys(empty, 0)})
-            for empty in several
-            if not any(set(failed) <= set(empty) for failed in self.not_empty)
-        ]
+        corners = [self.complete({**best, **dict.fromkeys(empty, 0)}) for empty in several]
+        return [sizes for sizes in corners if not self.empty_where_it_fails(sizes)]
 
 
 def raised_to_buckets(

@@ -214,7 +214,7 @@ def _draw(dim: Dim, rng: np.random.Generator) -> int:
         return dim.min
     low, high = max(dim.min, 1), dim.max
     size = round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
-    return min(high, max(dim.min, size // dim.multiple_of * dim.multiple_of))
+    return min(high, max(dim.least, size // dim.multiple_of * dim.multiple_of))
 
 
 def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> Domain:

@@ -30,6 +30,7 @@ _FIRST_NUMBER: Final = 100
 # How many are tried at one size, and how many runs without success the search may spend on them.
 _MAX_SETS: Final = 20
 _MAX_FAILURES: Final = 80
+_AS_GIVEN: Final = "values as in your fixtures"
 # Up to so many different values of a fixture are taken as all that there are.
 _MAX_CHOICES: Final = 8
 
@@ -39,6 +40,7 @@ class ValueSets:
 
     def __init__(self, hints: Hints, first: int = 0) -> None:
         """`hints` of the values with which to begin, which have the number `first`."""
+        self.first = first
         self._sets = {first: Alternative("as drawn", hints)}
         # Those that were accepted, the last one first.
         self._accepted = [first]
@@ -76,6 +78,9 @@ class ValueSets:
 
         Values that no hints give, such as a fixture's, are used nowhere else.
         """
+        if self._used.get(_key(sizes)) == number:
+            # A run done before says nothing of what to try next.
+            return
         self._used[_key(sizes)] = number
         if number in self._sets and number != self._accepted[0]:
             self.first_rejected = self.first_rejected or dict(sizes)
@@ -86,9 +91,16 @@ class ValueSets:
         """What was tried beside the first values, whether it ran or not."""
         return [known.what for number, known in self._sets.items() if number >= _FIRST_NUMBER]
 
+    def is_given(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the values at `sizes` are the user's, or drawn from theirs."""
+        known = self._sets.get(self.number(sizes))
+        return known is None or known.what == _AS_GIVEN
+
     def told(self) -> str:
         """What was taken beside the first values; empty if they were always accepted."""
-        return "; ".join(self._sets[known].what for known in reversed(self._accepted[:-1]))
+        return "; ".join(
+            self._sets[known].what for known in reversed(self._accepted) if known != self.first
+        )
 
 
 def _key(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -109,7 +121,7 @@ def values_to_try(
     if given:
         known = {value.name: hint for value in inputs if (hint := _seen_hint(value, given))}
         if known:
-            yield Alternative("values as in your fixtures", {**hints, **known})
+            yield Alternative(_AS_GIVEN, {**hints, **known})
     numbers = [value for value in doubtful if "float" in value.dtype]
     if numbers:
         yield changed_hints(hints, numbers, {"kind": "uniform", "low": 0.5, "high": 1.5})
