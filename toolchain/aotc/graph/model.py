@@ -252,8 +252,9 @@ class Draw:
 def draws(model: onnx.ModelProto) -> list[Draw]:
     """The nodes that draw random numbers: those of the main graph, its subgraphs, and functions."""
     found: list[Draw] = []
+    off = _switches_off(model.graph)
     for owner, node in enumerate(model.graph.node):
-        found += _draws_of(node, owner, (), _switches_off(model.graph))
+        found += _draws_of(node, owner, (), off)
     for function in model.functions:
         off = {
             node.output[0]: _is_false(attribute.t)
