@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,13 @@ def machine() -> dict[str, str]:
         "system": f"{host.os}, {host.libc.name} {host.libc.version}" if host.libc else host.os,
         "versions": f"Python {platform.python_version()}, {packages}",
     }
+
+
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    written = ["| " + " | ".join(line) + " |" for line in (head, *lines)]
+    written.insert(1, "|" + "---|" * len(head))
+    return "\n".join(written)
 
 
 def keep_result(folder: Path, name: str, title: str, result: Result) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.judge.shipped import Shipped
 from benchmarks.judge.trials import Outcome
+from benchmarks.table import markdown
 
 _HEAD = (
     "Network",
@@ -67,13 +68,6 @@ def kinds(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
             known[0] += judged
             known[1] += missed
     return [(kind, str(judged), _of(missed, judged)) for kind, (judged, missed) in sums.items()]
-
-
-def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    written = ["| " + " | ".join(line) + " |" for line in (head, *lines)]
-    written.insert(1, "|" + "---|" * len(head))
-    return "\n".join(written)
 
 
 def report(outcomes: Sequence[Outcome]) -> str:

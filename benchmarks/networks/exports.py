@@ -57,7 +57,9 @@ class WithPositionalInputs(torch.nn.Module):  # type: ignore[misc,unused-ignore]
         return self.call(self.network, *tensors)
 
 
-def _decoder(network: Any, layers: int, heads: int, width: int, *, past: bool = True) -> Export:
+def decoder_export(
+    network: Any, layers: int, heads: int, width: int, *, past: bool = True
+) -> Export:
     """A decoder of `input_ids`, `attention_mask` and, per layer, keys and values of the past."""
     batch, sequence, before = 2, 5, 7 if past else 0
     inputs = {
@@ -98,7 +100,7 @@ def gpt2(small: bool) -> Export:
     configuration = transformers.GPT2Config(**sizes if small else {})
     network = transformers.GPT2LMHeadModel(configuration)
     heads = configuration.n_head
-    return _decoder(network, configuration.n_layer, heads, configuration.n_embd // heads)
+    return decoder_export(network, configuration.n_layer, heads, configuration.n_embd // heads)
 
 
 def gpt2_loose(small: bool) -> Export:
@@ -122,7 +124,7 @@ def _llama(small: bool, attention: str) -> Export:
     configuration = transformers.LlamaConfig(**sizes, attn_implementation=attention)
     network = transformers.LlamaForCausalLM(configuration)
     width = configuration.hidden_size // configuration.num_attention_heads
-    return _decoder(
+    return decoder_export(
         network, configuration.num_hidden_layers, configuration.num_key_value_heads, width
     )
 
@@ -147,7 +149,7 @@ def decoder(small: bool) -> Export:
         "n_positions": 512,
     }
     network = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
-    return _decoder(network, 0, 0, 0, past=False)
+    return decoder_export(network, 0, 0, 0, past=False)
 
 
 def bert(small: bool) -> Export:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from made_models import linear, save
 from repository import ROOT
 
 NEEDS_OPENVINO = (
@@ -98,3 +99,41 @@ def test_an_unknown_network_is_named() -> None:
     )
     assert result.returncode == 2
     assert "no network is named 'lenet'; there are: detector_joined" in result.stderr
+
+
+def test_ranges_are_measured_before_and_now(tmp_path: Path) -> None:
+    save(linear(), tmp_path / "linear.onnx")
+    calls = [{"batch": 1}, {"batch": 3}, {"batch": 10**6}, {"batch": 1, "features": 3}]
+    calls = [{"features": 16, **call} for call in calls]
+    inputs = {"x": {"shape": ["batch", "features"]}}
+    (tmp_path / "linear.json").write_text(json.dumps({"inputs": inputs, "calls": calls}))
+    kept = tmp_path / "kept.json"
+    command = [sys.executable, "-m", "benchmarks.ranges", str(tmp_path), "--json", str(kept)]
+    result = subprocess.run(
+        [*command, "--against", str(ROOT)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    # 1: an analysis took too long.
+    assert result.returncode in (0, 1), result.stderr
+    before, now = json.loads(kept.read_bytes())
+    assert (before["side"], now["side"]) == ("before", "now")
+    assert before["ranges"] == now["ranges"]
+    assert now["ranges"][0]["batch"]["max"] >= 8
+    assert now["run"] > 0
+    # The third is outside of the range, and the last one no call that the model takes.
+    asked = [[True, True, True], [True, True, True], [True, True, False], [False, False, False]]
+    assert before["calls"] == now["calls"] == asked
+    rows = [line for line in result.stdout.splitlines() if line.startswith("| linear |")]
+    assert [row.split("|")[-4:-1] for row in rows] == [[" 3 of 4 ", " 3 ", " 2 "]] * 2
+
+
+def test_a_model_without_a_file_is_named(tmp_path: Path) -> None:
+    save(linear(), tmp_path / "linear.onnx")
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks.ranges", str(tmp_path), "--names", "lenet"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert "no model is named 'lenet'; there are: linear" in result.stderr
