@@ -258,7 +258,7 @@ def test_keys_are_never_overwritten(aotc: Command) -> None:
         (GOOD[None], "AOTC-R003", f"3: [1, 2, {FEATURES}]"),
         (GOOD[:, :3], "AOTC-R004", "3: [2, 3]"),
         (np.ones((9, FEATURES), np.float32), "AOTC-S010", "9"),
-        (np.ones((0, FEATURES), np.float32), "AOTC-R010", "0"),
+        (np.ones((0, FEATURES), np.float32), "AOTC-S010", "0"),
     ],
     ids=["double", "integers", "vector", "cube", "narrow", "large", "empty"],
 )
