@@ -55,6 +55,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
                 "keys": [key],
                 "model": str(folder / f"{model}.onnx"),
                 "data": list(data),
+                "custom_ops": [],
             }
         )
         return found

@@ -33,6 +33,7 @@ from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
 from aotc.spec.payload import Finding
 from aotc.spec.precision import allowed_share
+from aotc.spec.shapes import EMPTY, FURTHER
 from aotc.spec.variant import DroppedVariant
 
 Result = TypeVar("Result")
@@ -448,10 +449,10 @@ def without_empty_sizes(
     empty = {
         run.name: tuple(name for name, dim in dims.items() if dim.max and run.sizes.get(name) == 0)
         for run in analyzed.references
-        if run.name.startswith("empty")
+        if run.name.startswith(EMPTY)
     }
     stated = {name for name, dim in dims.items() if dim.origin != "probed"}
-    further = {f"further{index}" for index in range(len(whole.also))}
+    further = {f"{FURTHER}{index}" for index in range(len(whole.also))}
     may_fail = further | {name for name, names in empty.items() if not stated.intersection(names)}
     failed: dict[str, AotcError] = {}
     for error in errors:
@@ -468,9 +469,9 @@ def without_empty_sizes(
     left_out = list(dict.fromkeys(empty[name] for name in empty if name in gone))
     alone = {names[0] for names in left_out if len(names) == 1}
     boxes = {
-        f"further{index}": box
+        f"{FURTHER}{index}": box
         for index, box in enumerate(whole.also)
-        if f"further{index}" not in gone and not any(box[name].max == 0 for name in alone)
+        if f"{FURTHER}{index}" not in gone and not any(box[name].max == 0 for name in alone)
     }
     domain = replace(
         whole,
@@ -479,7 +480,7 @@ def without_empty_sizes(
         also=tuple(boxes.values()),
     )
     # Fixtures keep the numbers of the ranges that are left.
-    renamed = {name: f"further{index}" for index, name in enumerate(boxes)}
+    renamed = {name: f"{FURTHER}{index}" for index, name in enumerate(boxes)}
     kept = tuple(
         replace(run, name=renamed.get(run.name, run.name))
         for run in analyzed.references

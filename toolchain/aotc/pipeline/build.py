@@ -359,7 +359,7 @@ def _built(
     settled = through_stages(model, settle(plans, state, ahead))
     dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     left_out: list[Finding] = []
-    for everywhere in (False, True):
+    for everywhere in (False, False, False, True):
         fewer = without_empty_sizes(model, refusals, everywhere=everywhere)
         if fewer is None:
             break

@@ -38,6 +38,7 @@ from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureT
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES
 from aotc.spec.run_report import Gate, Measurement
+from aotc.spec.shapes import EMPTY
 from aotc.spec.target import Libc, Plugin, Target
 from aotc.spec.variant import (
     DroppedVariant,
@@ -419,6 +420,9 @@ def ship_fixtures(
     possible = []
     for reference in _in_order(analyzed):
         if reference.origin == "user" and not context.embed_fixtures:
+            continue
+        if reference.name.startswith(EMPTY):
+            # What has no elements shows nothing at a load.
             continue
         without = tuple(
             item.plan.name

@@ -14,6 +14,8 @@ Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]
 CODE = "AOTC-S003"
 _RANGE = r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*(?::\s*(\d{1,15})\s*)?)?"
+# Fixtures at sizes of 0, and at the largest sizes of further ranges, begin so.
+EMPTY, FURTHER = "empty", "further"
 # `max` of a range that is probed; no probe tries as many.
 UNBOUNDED = 2**31
 

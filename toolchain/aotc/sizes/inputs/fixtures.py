@@ -25,7 +25,7 @@ from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
 from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec
-from aotc.spec.shapes import Dim, DimRange, Domain
+from aotc.spec.shapes import EMPTY, FURTHER, Dim, DimRange, Domain
 
 # Sizes that are drawn may be known already; then they are drawn again, up to this often.
 _MAX_DRAWS = 16
@@ -132,10 +132,10 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
     yield from zip(("opt", "min", "max"), known, strict=True)
     for index, empty in enumerate(domain.empty_corners()):
         known.append(empty)
-        yield f"empty{index}", empty
+        yield f"{EMPTY}{index}", empty
     for index, further in enumerate(domain.further()):
         known.append(further.corner("max"))
-        yield f"further{index}", known[-1]
+        yield f"{FURTHER}{index}", known[-1]
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
     for index, buckets in enumerate(bucket_combinations(domain)):
         known.append(domain.complete({**optimal, **buckets}))
