@@ -421,9 +421,6 @@ def ship_fixtures(
     for reference in _in_order(analyzed):
         if reference.origin == "user" and not context.embed_fixtures:
             continue
-        if reference.name.startswith(EMPTY):
-            # What has no elements shows nothing at a load.
-            continue
         without = tuple(
             item.plan.name
             for item in proven
@@ -491,15 +488,22 @@ def _in_order(analyzed: AnalyzedModel) -> Iterator[ReferenceRun]:
     optimal shape is the first of the generated ones, the others are by size: every load runs
     embedded fixtures.
     """
-    ordered = sorted(analyzed.references, key=lambda run: (run.name != "opt", _input_bytes(run)))
+    ordered = sorted(
+        _with_elements(analyzed.references), key=lambda run: (run.name != "opt", _input_bytes(run))
+    )
     given = [run for run in ordered if run.origin == "user"]
     generated = [run for run in ordered if run.origin != "user"]
-    samples = sorted(analyzed.sampled, key=_input_bytes)
+    samples = sorted(_with_elements(analyzed.sampled), key=_input_bytes)
     if given:
         yield from (*given, *generated, *samples)
         return
     for pair in itertools.zip_longest(samples, generated):
         yield from (run for run in pair if run is not None)
+
+
+def _with_elements(runs: Iterable[ReferenceRun]) -> Iterator[ReferenceRun]:
+    """Those that show something at a load."""
+    return (run for run in runs if not run.name.startswith(EMPTY))
 
 
 def _input_bytes(reference: ReferenceRun) -> int:
