@@ -524,8 +524,12 @@ class Prober:
         """The box in which some dims are `smaller`; those in `grown` are bounded anew."""
         dims = {name: replace(dim, min=dim.least) for name, dim in domain.dims.items()}
         dims |= smaller
-        least = {name: dim.min for name, dim in dims.items()}
-        anchor = self._trials.complete(least, related.relations)
+        # Costs that are counted near the usual sizes are right there.
+        start = {
+            name: min(max(dim.opt, dim.min), dim.max) if name in smaller else dim.min
+            for name, dim in dims.items()
+        }
+        anchor = self._trials.complete(start, related.relations)
         if not self._trials.run(anchor).ok:
             return None
         box = Box(self._trials, dims, related.relations, self.hints, anchor)
