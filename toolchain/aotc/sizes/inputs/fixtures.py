@@ -691,7 +691,10 @@ def _agree(one: Any, other: Any) -> bool:
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     try:
         with open_npz(path) as archive:
-            arrays = archive.arrays([value.name for value in inputs])
+            arrays = {
+                name: np.asarray(array, array.dtype.newbyteorder("="))
+                for name, array in archive.arrays([value.name for value in inputs]).items()
+            }
     except PickledObjects as error:
         raise AotcError(
             "AOTC-I077", "the file holds Python objects", where=str(path), found=str(error)

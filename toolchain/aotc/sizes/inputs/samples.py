@@ -109,7 +109,12 @@ def _samples(
             else:
                 whole[name] = read_array(member, size)
         for _ in range(max(counts.values(), default=1)):
-            yield {**whole, **{name: next(pieces) for name, pieces in rows.items()}}
+            sample = {**whole, **{name: next(pieces) for name, pieces in rows.items()}}
+            # The order of bytes in a file is nobody's fault.
+            yield {
+                name: np.asarray(each, each.dtype.newbyteorder("="))
+                for name, each in sample.items()
+            }
 
 
 def _members(archive: Npz, path: Path, inputs: Sequence[Value]) -> dict[str, zipfile.ZipInfo]:
