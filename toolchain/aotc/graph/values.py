@@ -270,6 +270,11 @@ def elements(value: Data) -> int:
     return int(getattr(value, "size", 1))
 
 
+def in_native_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`array` in this machine's order of bytes, as calls take it; itself, if it is so."""
+    return np.asarray(array, array.dtype.newbyteorder("="))
+
+
 def is_finite(value: Data) -> bool:
     """Whether no number in a tensor or sequence is NaN or infinite."""
     if isinstance(value, list | tuple):

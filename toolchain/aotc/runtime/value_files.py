@@ -73,7 +73,7 @@ def _in_memory(value: values.Data) -> values.Data:
     """`value`, with an array in C order and this machine's byte order, as calls take it."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
         return value
-    return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
+    return np.asarray(values.in_native_order(value), order="C")
 
 
 def _read_member(path: Path, name: str) -> values.Data:

@@ -692,7 +692,7 @@ def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     try:
         with open_npz(path) as archive:
             arrays = {
-                name: np.asarray(array, array.dtype.newbyteorder("="))
+                name: values.in_native_order(array)
                 for name, array in archive.arrays([value.name for value in inputs]).items()
             }
     except PickledObjects as error:

@@ -18,6 +18,7 @@ from aotc.graph.values import (
     Npz,
     PickledObjects,
     held_bytes,
+    in_native_order,
     open_npz,
     read_array,
     read_header,
@@ -111,10 +112,7 @@ def _samples(
         for _ in range(max(counts.values(), default=1)):
             sample = {**whole, **{name: next(pieces) for name, pieces in rows.items()}}
             # The order of bytes in a file is nobody's fault.
-            yield {
-                name: np.asarray(each, each.dtype.newbyteorder("="))
-                for name, each in sample.items()
-            }
+            yield {name: in_native_order(each) for name, each in sample.items()}
 
 
 def _members(archive: Npz, path: Path, inputs: Sequence[Value]) -> dict[str, zipfile.ZipInfo]:
