@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,7 +194,7 @@ class Reference:
             return first
         others = self._value_sets.others(number, self._values_to_try) if self.has_run else ()
         own = [at for at, item in enumerate(self._given, _GIVEN) if item.sizes == dict(sizes)]
-        for other in (*others, *own):
+        for other in chain(others, own):
             if (outcome := self._trial_with(sizes, other)).ok:
                 return outcome
         return first
