@@ -39,6 +39,7 @@ from aotc.graph.view import (
     subgraphs,
 )
 from aotc.precision.half_conversion import interface_elements
+from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import scopes_of
 from aotc.precision.quantized_nodes import Observed, Weighing
 from aotc.session.inference import with_types
@@ -320,7 +321,7 @@ def test_a_value_that_a_body_reads_is_dequantized_for_it() -> None:
 
     def conversions(read: str) -> int:
         model = choice(body([node("Abs", read, "t")], "t"), products, weights)
-        found = Weighing(model, observed).worth(["a", "b"])
+        found = Weighing(model, observed, rates_of(())).worth(["a", "b"])
         assert found.nodes == {"a", "b"}
         return found.boundaries
 

@@ -15,6 +15,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_node
 from aotc.host.probe import probe
+from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import Chosen, Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, choose, observable
 from aotc.spec.precision import QuantizedForm
@@ -81,7 +82,7 @@ def quantized(
     found = onnx.ModelProto()
     found.CopyFrom(source)
     observed = seen(source, inputs) if form == "static" else {}
-    choice = choose(found, form, (), kept, observed)
+    choice = choose(found, form, (), kept, observed, rates_of(()))
     ranges = {name: each.bounds for name, each in observed.items() if each.bounds is not None}
     change = Quantize(
         form=form,
@@ -250,7 +251,7 @@ def test_an_activation_that_was_not_finite_or_not_seen_keeps_its_node() -> None:
             "kept: values that are not finite",
         ),
     ):
-        choice = choose(source, "static", (), (), observed)
+        choice = choose(source, "static", (), (), observed, rates_of(()))
         assert choice.reasons == {"product": why}
 
 
@@ -262,7 +263,7 @@ def test_weights_without_elements_stay() -> None:
     source = model(nodes, {"w": values(K, 0)}, {"x": (ROWS, K)}, "y")
     for form in BY_FORM:
         observed = {"x": Observed((0.0, 1.0), (ROWS, K)), "p": Observed(None, (ROWS, 0))}
-        choice = choose(source, form, (), (), observed)  # type: ignore[arg-type]
+        choice = choose(source, form, (), (), observed, rates_of(()))  # type: ignore[arg-type]
         assert choice.reasons == {"none": "kept: weights without elements"}
 
 

@@ -16,6 +16,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_graph, every_node
 from aotc.host.probe import probe
+from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import Quantize, Scheme
 from aotc.precision.quantized_nodes import Observed, choose, observable
 
@@ -55,7 +56,7 @@ def quantized(
             )
             for name in names
         }
-    choice = choose(model, form, (), (), observed)
+    choice = choose(model, form, (), (), observed, rates_of(()))
     assert len(choice.chosen)
     change = Quantize(
         form=form,

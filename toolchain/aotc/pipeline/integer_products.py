@@ -12,26 +12,44 @@ from typing import Final
 import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
-from aotc.base.records import replace
+from aotc.base.records import record, replace
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import (
     ARCHITECTURE,
+    PRODUCTS,
     SameSignWeights,
     count_products,
     exact_feature,
     may_have_products,
     saturating_operands,
 )
+from aotc.graph.view import every_graph, every_node
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.plan import bucket_suffix
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.session.inference import MODEL, write_optimized
 from aotc.spec.manifest import Capture
 from aotc.spec.payload import Finding
+from aotc.spec.providers import MICROSOFT
 from aotc.spec.target import Target
-from aotc.spec.variant import IntegerProducts, Operands, Optimization, PassRecord, ProductForm
+from aotc.spec.variant import (
+    ComputedProducts,
+    IntegerProducts,
+    Operands,
+    Optimization,
+    PassRecord,
+    ProductForm,
+)
 
 _COMPANION: Final = "vnni"
+# Nodes that compute with quantized weights, and those that multiply by constants in floating point,
+# in whatever domain.
+_LOW: Final = frozenset({*PRODUCTS, (MICROSOFT, "MatMulNBits")})
+_FLOAT: Final = frozenset(
+    {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "GRU", "Gemm", "LSTM"}
+    | {"MatMul", "RNN"}
+)
+_MAX_NAMES: Final = 64
 
 
 def may_saturate(target: Target) -> bool:
@@ -88,11 +106,22 @@ def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     return copy
 
 
-def products_at_load(level: Optimization) -> tuple[dict[Operands, int], list[str]]:
-    """The products of the graph in the working directory, once a session at `level` loaded it.
+@record
+class LoadedProducts:
+    """The products of a loaded graph.
 
-    How many there are of each kind, and the names of those whose sums may saturate.
+    `operands` counts integer products of each kind, `saturating` are the names of those whose sums
+    may saturate, and `dequantized` quantized weights that are made float in each call.
     """
+
+    operands: dict[Operands, int]
+    saturating: list[str]
+    computed: ComputedProducts
+    dequantized: list[str]
+
+
+def products_at_load(level: Optimization) -> LoadedProducts:
+    """The products of the graph in the working directory, once a session at `level` loaded it."""
     folder = here = Path.cwd()
     if level != "disable":
         folder = here / "loaded"
@@ -101,7 +130,39 @@ def products_at_load(level: Optimization) -> tuple[dict[Operands, int], list[str
     model = onnx.load(folder / MODEL, load_external_data=False)
     read_operands(model, folder)
     nodes = [operand.node.name for operand in saturating_operands(model)]
-    return dict(sorted(count_products(model).items())), list(dict.fromkeys(nodes))
+    computed, dequantized = computed_products(model)
+    return LoadedProducts(
+        operands=dict(sorted(count_products(model).items())),
+        saturating=list(dict.fromkeys(nodes)),
+        computed=computed,
+        dequantized=dequantized,
+    )
+
+
+def computed_products(model: onnx.ModelProto) -> tuple[ComputedProducts, list[str]]:
+    """How the products with constant weights of a graph compute, in its bodies too.
+
+    And the quantized weights that those in floating point read through DequantizeLinear.
+    """
+    constants = {tensor.name for graph in every_graph(model) for tensor in graph.initializer}
+    unpacked = {
+        node.output[0]: node.input[0]
+        for node in every_node(model)
+        if node.op_type == "DequantizeLinear" and node.input[0] in constants
+    }
+    quantized, names, dequantized = 0, [], dict[str, None]()
+    for node in every_node(model):
+        if (node.domain, node.op_type) in _LOW:
+            quantized += 1
+        elif node.op_type in _FLOAT and len(node.input) > 1:
+            weights = node.input[1]
+            if weights in unpacked:
+                dequantized[unpacked[weights]] = None
+            if weights in unpacked or weights in constants:
+                names.append(node.name)
+    named = tuple(names[:_MAX_NAMES])
+    found = ComputedProducts(quantized=quantized, in_float=len(names), names=named)
+    return found, list(dequantized)
 
 
 def products_of(optimized: OptimizedModel, context: BuildContext) -> IntegerProducts | None:

@@ -23,6 +23,7 @@ from aotc.pipeline.integer_products import needs_one_sign
 from aotc.pipeline.plan import form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import HALF_TYPES, lift_constants
+from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import (
     BY_FORM,
@@ -60,9 +61,14 @@ def is_quantizing(plan: VariantPlan) -> bool:
 
 
 def quantize(
-    specialized: SpecializedModel, state: BuildState
+    specialized: SpecializedModel,
+    state: BuildState,
+    unfused: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
     """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
+
+    `unfused` are by variant quantized weights that ONNX Runtime made float32 in each call: their
+    products stay in float32.
 
     A model that is quantized or in half precision, and one without float32 weights, is left as it
     is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
@@ -80,7 +86,10 @@ def quantize(
     folder = state.work / f"quantize-{plan.name}"
     value = state.workers.run(
         "aotc.pipeline.integers:quantize_job",
-        quantize_request(specialized, state),
+        {
+            **quantize_request(specialized, state),
+            "unfused": list((unfused or {}).get(plan.name, ())),
+        },
         folder=folder,
         where=where,
     ).value
@@ -157,6 +166,7 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "percentile": calibration.percentile,
         "samples": list(samples),
         "kept": [name for name in names if name in kept],
+        "isa": context.target.isa,
         "where": where,
     }
 
@@ -206,7 +216,9 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     observed: Mapping[str, Observed] = {}
     if form == "static":
         observed = observed_ranges(request, observable(model, operators))
-    choice = choose(model, form, operators, left, observed)
+    rates = rates_of(request["isa"])
+    unfused = {name.removesuffix("_quantized") for name in request["unfused"]}
+    choice = choose(model, form, operators, left, observed, rates, unfused)
     if not len(choice.chosen):
         raise _nothing(choice, request)
     chosen = Quantize(

@@ -58,11 +58,13 @@ from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU
-from aotc.spec.variant import Optimization, PassRecord, SessionSpec
+from aotc.spec.variant import ComputedProducts, Optimization, PassRecord, SessionSpec
 
 # Above this size, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30
 FUSED: Final = "fused.onnx"
+# What is left in float32 may part others from what made their fusion possible.
+_FUSION_ROUNDS: Final = 3
 # A crash of the library, its time limit and its memory limit.
 _SANDBOX: Final = frozenset({"AOTC-I013", "AOTC-I014", "AOTC-I015"})
 LowerLevel = Literal["extended", "basic", "disable"]
@@ -123,8 +125,19 @@ def optimize(
     fused = [fuse(variant, state) for variant in variants]
     converted = [convert_opset(variant, state) for variant, _ in fused]
     quantized = [quantize(variant, state) for variant, _ in converted]
-    findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
     optimized = _optimize_all([variant for variant, _ in quantized], state, ahead)
+    unfused: dict[str, tuple[str, ...]] = {}
+    for number in range(_FUSION_ROUNDS):
+        found = {item.plan.name: item.dequantized for item in optimized if item.dequantized}
+        if not found:
+            break
+        for name, weights in found.items():
+            unfused[name] = (*unfused.get(name, ()), *weights)
+        # In float32 in any case, their weights are better left so.
+        below = state.below(f"fused-{number}")
+        quantized = [quantize(variant, below, unfused) for variant, _ in converted]
+        optimized = _optimize_all([variant for variant, _ in quantized], below, {})
+    findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
     quicker, without_quicker = companion_variants(optimized, state.context)
     try:
         optimized += _optimize_all(quicker, state, {})
@@ -185,6 +198,8 @@ def _optimize(
         rewritten=bool(value["rewritten"]),
         saturating=tuple(value["saturating"]),
         products=value["products"],
+        computed=None if value["computed"] is None else decode(ComputedProducts, value["computed"]),
+        dequantized=tuple(value["dequantized"]),
     )
 
 
@@ -295,6 +310,7 @@ def _run_optimizer(
             "multiplies_integers": (
                 integers := given.has_products and multiplies_integers(plan, context.target)
             ),
+            "quantized": given.quantized and plan.cpu_only,
             "needs_one_sign": integers and needs_one_sign(plan, context.target),
             # What is packed would be the float32 weights, which are not stored.
             "prepack": plan.prepack == "saved" and half is None,
@@ -380,7 +396,8 @@ def optimize_job(request: Json) -> Json:
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     multiplies: bool = request["multiplies_integers"]
-    kinds, saturates = products_at_load(request["load_level"]) if multiplies else (None, [])
+    looks = multiplies or request["quantized"]
+    at_load = products_at_load(request["load_level"]) if looks else None
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
@@ -391,8 +408,10 @@ def optimize_job(request: Json) -> Json:
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
         "rewritten": rewritten,
-        "saturating": saturates if request["needs_one_sign"] else [],
-        "products": kinds,
+        "saturating": at_load.saturating if at_load and request["needs_one_sign"] else [],
+        "products": at_load.operands if at_load and multiplies else None,
+        "computed": encode(at_load.computed) if at_load else None,
+        "dequantized": at_load.dequantized if at_load and request["quantized"] else [],
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,

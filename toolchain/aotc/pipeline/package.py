@@ -567,6 +567,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
         memory=lowered.memory,
         cuda_graphs=_graph_capture(lowered) if lowered.captures else None,
         integer_products=products_of(optimized, context),
+        computed_products=optimized.computed,
         parity=proven.parity,
         requirements=Requirements(
             os=target.os,

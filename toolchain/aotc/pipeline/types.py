@@ -33,6 +33,7 @@ from aotc.spec.shapes import DimRange, Domain, Padding
 from aotc.spec.trust_policy import SignedBy
 from aotc.spec.variant import (
     Certainty,
+    ComputedProducts,
     DroppedVariant,
     MemoryPlan,
     NodePlacement,
@@ -250,6 +251,9 @@ class OptimizedModel:
     saturating: tuple[str, ...] = ()
     # Integer products of the loaded graph, by operands; None if none were looked for.
     products: Mapping[Operands, int] | None = None
+    # What computes in integers there, and the quantized weights that are made float in each call.
+    computed: ComputedProducts | None = None
+    dequantized: tuple[str, ...] = ()
 
     @property
     def plan(self) -> VariantPlan:

@@ -566,6 +566,7 @@ def quantize_static(
         logger.setLevel(level)
     del model.metadata_props[-1]
     _read_exact(model, chosen, before)
+    _part_from_clips(model, chosen)
     # The tool writes its nodes behind the others.
     sort_nodes(model.graph)
     drop_unread(model)
@@ -592,6 +593,48 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
         for at, name in enumerate(node.input):
             if name in exact and name not in before:
                 node.input[at] = exact[name]
+
+
+def _part_from_clips(model: onnx.ModelProto, chosen: Collection[str]) -> None:
+    """Write a Relu or Clip of a `chosen` product's float32 as Max and Min.
+
+    ONNX Runtime fuses no product into integers whose result a Relu or Clip limits without that a
+    QuantizeLinear follows: it would dequantize the weights in each call.
+    """
+    links = NodeLinks(model.graph.node)
+    outputs = {value.name for value in model.graph.output}
+    made = {}
+    for node in links.nodes:
+        maker = links.maker(node.input[0]) if node.op_type in ("Clip", "Relu") else None
+        if maker is None or maker.name not in chosen or maker.op_type not in FLOAT_OUTPUTS:
+            continue
+        readers = [links.nodes[at] for at in links.readers.get(node.output[0], ())]
+        if node.output[0] not in outputs and [reader.op_type for reader in readers] == [_QUANTIZE]:
+            continue
+        made[node.name] = _limits(node, model.graph)
+    replace_nodes(model.graph, made)
+
+
+def _limits(node: onnx.NodeProto, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Max and Min in place of a Relu or Clip, whose limits are inputs or attributes."""
+    import onnx
+
+    stated: dict[str, str] = {}
+    if node.op_type == "Relu":
+        stated["Max"] = add_constant(graph, f"{node.output[0]}_least", np.zeros((), np.float32))
+    for place, (op, attribute) in enumerate((("Max", "min"), ("Min", "max")), start=1):
+        if len(node.input) > place and node.input[place]:
+            stated[op] = node.input[place]
+        elif any(item.name == attribute for item in node.attribute):
+            limit = np.asarray(attribute_of(node, attribute, 0.0), np.float32)
+            stated[op] = add_constant(graph, f"{node.output[0]}_{attribute}", limit)
+    given, found = node.input[0], []
+    for number, (op, limit_name) in enumerate(stated.items(), start=1):
+        output = node.output[0] if number == len(stated) else f"{node.output[0]}_limited"
+        name = node.name if number == len(stated) else f"{node.name}_limited"
+        found.append(onnx.helper.make_node(op, [given, limit_name], [output], name))
+        given = output
+    return found or [onnx.helper.make_node("Identity", [given], [node.output[0]], node.name)]
 
 
 def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from aotc.base.records import record
 from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
+from aotc.precision.kernel_rates import KernelRates
 from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
@@ -25,18 +26,13 @@ PROFILE: Final = f"{KEPT}profile"
 ISLAND: Final = f"{KEPT}island"
 NOT_OBSERVED: Final = f"{KEPT}not observed"
 NOT_WRITTEN: Final = f"{KEPT}passed over by the quantizer"
-# Rough rates of one core, to weigh with: operations in float32, how much quicker integers are on
-# a CPU without VNNI, and bytes of values that are converted or moved.
-_FLOPS: Final = 5e10
-_GAIN: Final = 0.4
-_BYTES: Final = 1e10
-_CALL_SECONDS: Final = 2e-6
-# Kernels that follow a product without a pass of their own, or do less work on smaller values.
-_QUICKER: Final = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
+UNFUSED: Final = f"{KEPT}not fused by ONNX Runtime"
 _MAX_ROUNDS: Final = 64
 _FLOAT_BYTES: Final = 4
 _FLOAT32: Final = 1
 _MATRIX: Final = 2
+# They follow a product without a pass of their own, or change no values.
+_FREE: Final = frozenset({"Clip", "Flatten", "Relu", "Reshape", "Squeeze", "Unsqueeze"})
 # Operators that gain by integers themselves.
 PRODUCTS: Final = frozenset({"Conv", "Gemm", "MatMul"})
 # Operators that take integers between those, so that fewer values are converted.
@@ -124,11 +120,15 @@ def choose(
     operators: Collection[str],
     kept: Collection[str],
     observed: Mapping[str, Observed],
+    rates: KernelRates,
+    unfused: Collection[str] = (),
 ) -> Choice:
     """Choose among the nodes of `model`, whose weights are in memory and whose values have types.
 
     `operators` limits them, if there are any.  `kept` are names of nodes that stay in float32,
-    `observed` is what calibration showed of activations, for the static form.
+    `observed` is what calibration showed of activations, for the static form, and `rates` weigh
+    what is quantized against its boundaries.  `unfused` are weights whose products ONNX Runtime
+    would compute in float32 all the same.
     """
     wanted = BY_FORM[form].intersection(operators or BY_FORM[form])
     reasons: dict[str, str] = {}
@@ -149,6 +149,8 @@ def choose(
                 reasons[node.name] = PROFILE
             elif not carrier and (why := why_not(node, scope, form)):
                 reasons[node.name] = f"{KEPT}{why}"
+            elif any(name in unfused for name in node.input):
+                reasons[node.name] = UNFUSED
             elif node.op_type == "Gather":
                 found["tables"].add(node.name)
             elif form == "weights":
@@ -170,7 +172,7 @@ def choose(
                 static.append(node.name)
                 if node.op_type not in FLOAT_OUTPUTS:
                     integers.update(node.output)
-    worth = Weighing(model, observed).worth(static)
+    worth = Weighing(model, observed, rates).worth(static)
     carriers = {node.name for node in model.graph.node if node.op_type in CARRIERS}
     for name in static:
         if name not in worth.nodes and name not in carriers:
@@ -245,8 +247,12 @@ class Weighing:
     change of one node or of one connected region improves.
     """
 
-    def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, observed: Mapping[str, Observed], rates: KernelRates
+    ) -> None:
+        """All by the shapes of `observed`; weights are initializers of the main graph."""
         graph = model.graph
+        self._rates = rates
         self._links = NodeLinks(graph.node)
         self._observed = observed
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -344,20 +350,40 @@ class Weighing:
         """Seconds that are spent on converting a value."""
         if not self._crosses(value, taken):
             return 0.0
-        return 1.25 * self._bytes(value) / _BYTES + _CALL_SECONDS
+        maker = self._links.maker(value)
+        from_integers = (
+            maker is not None and maker.name in taken and maker.op_type not in FLOAT_OUTPUTS
+        )
+        rate = self._rates.rates["dequantize" if from_integers else "quantize"]
+        return rate.seconds(math.prod(self._observed[value].shape))
 
     def _gain(self, name: str) -> float:
-        """Seconds that a node takes less in integers."""
+        """Seconds that a node takes less in integers; less than nothing where they are slower."""
         node = self._node(name)
-        output = node.output[0]
+        output = self._observed[node.output[0]].shape
         if node.op_type in CARRIERS:
-            return 0.5 * self._bytes(output) / _BYTES if node.op_type in _QUICKER else 0.0
-        shapes = [self._observed[node.input[0]].shape, self._weights[node.input[1]]]
-        flops = flops_of(node.op_type, shapes, [self._observed[output].shape])
-        return _GAIN * flops / _FLOPS
+            if node.op_type in _FREE:
+                return 0.0
+            operations, weights, kernel = float(math.prod(output)), 0, node.op_type
+        else:
+            shape = self._weights[node.input[1]]
+            shapes = [self._observed[node.input[0]].shape, shape]
+            operations = flops_of(node.op_type, shapes, [output])
+            weights, kernel = math.prod(shape), kernel_of(node, shape)
+        exact, integers = (self._rates.of(kernel, form) for form in ("float32", "static"))
+        return exact.seconds(operations, _FLOAT_BYTES * weights) - integers.seconds(
+            operations, weights
+        )
 
-    def _bytes(self, value: str) -> int:
-        return _FLOAT_BYTES * math.prod(self._observed[value].shape)
+
+def kernel_of(node: onnx.NodeProto, weights: Sequence[int]) -> str:
+    """The kind of kernel that computes a product whose weights have the shape `weights`."""
+    if node.op_type != "Conv":
+        return "product"
+    group = attribute_of(node, "group", 1)
+    if group == 1:
+        return "convolution"
+    return "depthwise" if weights[1] == 1 else "grouped"
 
 
 def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:

@@ -24,6 +24,7 @@ from aotc.spec.precision import OutputGate, Tolerance, Traffic
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import (
     Certainty,
+    ComputedProducts,
     GraphCapture,
     IntegerProducts,
     MemoryPlan,
@@ -234,6 +235,10 @@ class VariantSummary:
     ] = None
     integer_products: Annotated[
         IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
+    ] = None
+    computed_products: Annotated[
+        ComputedProducts | None,
+        "of a quantized variant on the CPU provider alone, as its loaded graph computes them",
     ] = None
     shape_nodes: int = 0
     shape_nodes_dropped: int = 0

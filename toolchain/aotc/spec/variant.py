@@ -139,6 +139,10 @@ class Variant:
     integer_products: Annotated[
         IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
     ] = None
+    computed_products: Annotated[
+        ComputedProducts | None,
+        "of a quantized variant on the CPU provider alone, as its loaded graph computes them",
+    ] = None
     parity: Parity
     requirements: Requirements
 
@@ -294,6 +298,28 @@ class IntegerProducts:
             "not-fused": "nothing is fused: it computes in floating point",
         }
         return _SAME_EVERYWHERE, why[self.form]
+
+
+@record
+class ComputedProducts:
+    """The products with constant weights of the graph that runs: which compute in low precision."""
+
+    quantized: Annotated[int, Bounds(0), "in integers, or with weights in blocks of them"] = 0
+    in_float: Annotated[int, Bounds(0), "in floating point"] = 0
+    names: Annotated[tuple[str, ...], "of those in floating point, the first 64"] = ()
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.quantized + self.in_float
+
+    def in_words(self) -> str:
+        """Such as `quantized 41 of 43 products; 2 run in float: a, b`."""
+        said = f"quantized {self.quantized} of {self.total} products"
+        if not self.in_float:
+            return said
+        names = ", ".join(self.names[:3]) + (", ..." if self.in_float > 3 else "")
+        return f"{said}; {self.in_float} run{'s' * (self.in_float == 1)} in float: {names}"
 
 
 @record

@@ -286,6 +286,7 @@ def _variant_summary(variant: Variant, evidence: VariantEvidence | None) -> Vari
         buckets=variant.buckets,
         cuda_graphs=variant.cuda_graphs,
         integer_products=variant.integer_products,
+        computed_products=variant.computed_products,
         shape_nodes=variant.shape_nodes,
         shape_nodes_dropped=variant.shape_nodes_dropped,
         providers=variant.providers,

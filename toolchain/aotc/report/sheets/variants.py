@@ -341,6 +341,7 @@ def exactness_sheet(variants: Variants) -> Sheet:
             ("", lambda each: each.precision),
             ("form", _form),
             ("nodes that stay in float32", _in_float32),
+            ("as it runs", _as_it_runs),
         ),
         Table(
             "8-bit integers",
@@ -488,6 +489,12 @@ def _in_float32(variant: VariantSummary) -> str:
     ]
     total = len(made.kept) + made.matched.get(done, 0)
     return f"{len(made.kept)} of {total}: {', '.join(reasons)}" if reasons else f"0 of {total}"
+
+
+def _as_it_runs(variant: VariantSummary) -> str:
+    """How many products of the loaded graph are quantized, of a quantized variant."""
+    found = variant.computed_products
+    return "" if found is None else found.in_words()
 
 
 def _pass_of(variant: VariantSummary, name: str) -> PassRecord | None:

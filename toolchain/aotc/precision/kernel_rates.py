@@ -1,0 +1,101 @@
+"""What ONNX Runtime's CPU kernels take in float32 and in integers, by the kind of CPU.
+
+By these it is weighed which nodes become integers.  The numbers are measured once for each kind of
+CPU and kept here, as an artifact may not depend on how busy the build host was:
+`python -m benchmarks.precision.kernel_rates` prints the rows of the machine that it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from aotc.base.records import record
+
+
+@record(kw_only=False)
+class Rate:
+    """Seconds of one thread: of a call, of an operation (or an element), of a byte of weights."""
+
+    call: float
+    operation: float
+    weight_byte: float = 0.0
+
+    def seconds(self, operations: float, weight_bytes: float = 0.0) -> float:
+        """The time of one call."""
+        return self.call + self.operation * operations + self.weight_byte * weight_bytes
+
+
+@record(kw_only=False)
+class KernelRates:
+    """The rates of one kind of CPU, with the machine and the day of the measurement.
+
+    `rates` are by kind of kernel and form: `float32`, `static`, `dynamic`, and `weights 8` and
+    `weights 4` (blocks of 32, computed in int8).  `quantize` and `dequantize` have no form.
+    """
+
+    cpu: str
+    measured: str
+    rates: Mapping[str, Rate]
+
+    def of(self, kernel: str, form: str) -> Rate:
+        """The rate of a kernel; what was not measured moves values, as Transpose does."""
+        found = self.rates.get(f"{kernel} {form}")
+        return found if found is not None else self.rates[f"Transpose {form}"]
+
+
+_VNNI: Final = KernelRates(
+    "AMD EPYC with AVX-512 and VNNI",
+    "2026-11-26, ONNX Runtime 1.31.1",
+    {
+        "product float32": Rate(6.4e-07, 3.4e-12, 5.7e-12),
+        "product static": Rate(9.2e-07, 1.1e-12, 7.3e-12),
+        "product dynamic": Rate(1e-06, 1.2e-12, 7e-12),
+        "product weights 4": Rate(8.6e-07, 4.7e-12),
+        "product weights 8": Rate(8.5e-07, 4.1e-12),
+        "convolution float32": Rate(1.3e-06, 4.5e-12),
+        "convolution static": Rate(3.5e-06, 1.2e-12),
+        "depthwise float32": Rate(1.9e-06, 1.2e-11),
+        "depthwise static": Rate(2.7e-06, 1.4e-11),
+        "grouped float32": Rate(3.4e-05, 1.7e-11),
+        "grouped static": Rate(1.7e-04, 3.2e-12),
+        "quantize": Rate(3.3e-07, 5.6e-11),
+        "dequantize": Rate(5.9e-07, 7.5e-11),
+        "Add float32": Rate(7.2e-07, 8.7e-11),
+        "Add static": Rate(6.8e-07, 8.7e-11),
+        "Mul float32": Rate(8.1e-07, 9.6e-11),
+        "Mul static": Rate(1.2e-06, 1.5e-10),
+        "Sigmoid float32": Rate(4.6e-07, 2.1e-10),
+        "Sigmoid static": Rate(5.2e-07, 2.2e-10),
+        "LeakyRelu float32": Rate(3.8e-07, 1.8e-10),
+        "LeakyRelu static": Rate(4.1e-07, 2.3e-10),
+        "GlobalAveragePool float32": Rate(7.3e-07, 1.5e-10),
+        "GlobalAveragePool static": Rate(6.9e-07, 8.7e-11),
+        "AveragePool float32": Rate(7.3e-07, 1.5e-10),
+        "AveragePool static": Rate(6.9e-07, 8.7e-11),
+        "MaxPool float32": Rate(7.7e-07, 2.5e-10),
+        "MaxPool static": Rate(1.8e-07, 2.5e-11),
+        "Transpose float32": Rate(7e-07, 1.1e-10),
+        "Transpose static": Rate(2.3e-07, 3.1e-11),
+    },
+)
+# Kernels that multiply, which are slower without VNNI; BERT-base and ResNet-50 with weights in 7
+# bits took 0.54 and 0.50 of float32's time there.
+_PRODUCTS: Final = ("product", "convolution", "depthwise", "grouped")
+_WITHOUT_VNNI: Final = KernelRates(
+    "x86-64 with AVX2 alone",
+    "taken from that with VNNI, products by the times of networks on AMD EPYC, 2026-11-22",
+    {
+        name: Rate(rate.call, rate.operation * factor, rate.weight_byte)
+        for name, rate in _VNNI.rates.items()
+        for factor in (
+            1.0 if not name.startswith(_PRODUCTS) else (1.8 if name.endswith("float32") else 2.5),
+        )
+    },
+)
+
+
+def rates_of(isa: Collection[str] | None) -> KernelRates:
+    """The rates of CPUs with the features `isa` (None: nothing is known of them)."""
+    with_vnni = {"avx512_vnni", "avx_vnni", "amx_int8"}.intersection(isa or ())
+    return _VNNI if with_vnni else _WITHOUT_VNNI
