@@ -46,6 +46,8 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "percentile": 99.99,
             "samples": [],
             "kept": [],
+            "unfused": [],
+            "isa": [],
             "where": "variant portable",
             **fields,
         }

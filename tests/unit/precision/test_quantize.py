@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.base.records import replace
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_node
@@ -195,9 +197,9 @@ def test_convolutions_stay_in_integers_through_what_stands_between() -> None:
         helper.make_node("Relu", ["s"], ["q"], "last"),
         helper.make_node("Softmax", ["q"], ["y"], "softmax"),
     ]
-    constants = {"w": values(16, 3, 3, 3), "b": values(16), "v": values(16, 16, 3, 3)}
-    source = model(nodes, constants, {"x": (1, 3, 32, 32)}, "y")
-    inputs = {"x": values(1, 3, 32, 32)}
+    constants = {"w": values(16, 16, 3, 3), "b": values(16), "v": values(16, 16, 3, 3)}
+    source = model(nodes, constants, {"x": (1, 16, 32, 32)}, "y")
+    inputs = {"x": values(1, 16, 32, 32)}
     changed, choice, record = quantized(source, "static", inputs)
     assert choice.chosen.static == {"conv", "relu", "next", "sum", "last"}
     assert choice.boundaries == 2
@@ -205,6 +207,51 @@ def test_convolutions_stay_in_integers_through_what_stands_between() -> None:
     assert record.options["per_channel"] is True
     session = ort.InferenceSession(changed.SerializeToString())
     assert session.get_inputs()[0].type == session.get_outputs()[0].type == "tensor(float)"
+
+
+def loaded_operators(changed: onnx.ModelProto, folder: Path) -> list[str]:
+    """The operators of the graph that ONNX Runtime runs, as a build has it optimize."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(folder / "loaded.onnx")
+    options.log_severity_level = 3
+    ort.InferenceSession(
+        changed.SerializeToString(), options, disabled_optimizers=["MatMulAddFusion"]
+    )
+    return operators(onnx.load(folder / "loaded.onnx"))
+
+
+@pytest.mark.parametrize("product", ["Gemm", "MatMul"])
+@pytest.mark.parametrize("limit", ["Relu", "Clip", "Clip without bounds", "Clip by attributes"])
+def test_a_product_whose_floats_are_limited_is_in_integers_when_it_runs(
+    product: str, limit: str, tmp_path: Path
+) -> None:
+    """Where a Relu or Clip follows, and no QuantizeLinear, ONNX Runtime fuses nothing."""
+    op = limit.split()[0]
+    limits = {"Clip": ["p", "low", "high"], "Clip without bounds": ["p", "low", ""]}
+    nodes = [
+        helper.make_node(product, ["x", "w"], ["p"], "product"),
+        helper.make_node(op, limits.get(limit, ["p"]), ["r"], "limit"),
+        helper.make_node("Softmax", ["r"], ["y"], "softmax"),
+    ]
+    bias = {} if product == "MatMul" else {"b": np.zeros(N, np.float32)}
+    nodes[0].input.extend(bias)
+    weights = values(K, N) / np.float32(20)
+    constants = {"w": weights, "low": np.float32(-0.5), "high": np.float32(0.75), **bias}
+    source = model(nodes, constants, {"x": (ROWS, K)}, "y")
+    if limit == "Clip by attributes":
+        source.opset_import[0].version = 10
+        nodes_of = source.graph.node
+        nodes_of[1].attribute.extend(
+            [helper.make_attribute("min", -0.5), helper.make_attribute("max", 0.75)]
+        )
+    inputs = {"x": values(ROWS, K)}
+    scheme = replace(UNSIGNED, per_channel=source.opset_import[0].version > 12, reduce_range=True)
+    changed, choice, _ = quantized(source, "static", inputs, scheme=scheme)
+    assert choice.chosen.static == {"product"}
+    assert error(source, changed, inputs) < 0.04
+    found = loaded_operators(changed, tmp_path)
+    assert {"MatMulIntegerToFloat", "QGemm"}.intersection(found)
+    assert not {"MatMul", "Gemm", "FusedGemm"}.intersection(found)
 
 
 def test_a_node_that_gains_less_than_its_boundaries_cost_is_left() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from aotc.base.records import record
 from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
-from aotc.precision.kernel_rates import KernelRates
+from aotc.precision.kernel_rates import FEW_CHANNELS, KernelRates
 from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
@@ -31,8 +31,9 @@ _MAX_ROUNDS: Final = 64
 _FLOAT_BYTES: Final = 4
 _FLOAT32: Final = 1
 _MATRIX: Final = 2
-# They follow a product without a pass of their own, or change no values.
-_FREE: Final = frozenset({"Clip", "Flatten", "Relu", "Reshape", "Squeeze", "Unsqueeze"})
+_LIMITS: Final = frozenset({"Clip", "Relu"})
+# They change no values, and copy none.
+_UNMOVED: Final = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 # Operators that gain by integers themselves.
 PRODUCTS: Final = frozenset({"Conv", "Gemm", "MatMul"})
 # Operators that take integers between those, so that fewer values are converted.
@@ -361,10 +362,16 @@ class Weighing:
         """Seconds that a node takes less in integers; less than nothing where they are slower."""
         node = self._node(name)
         output = self._observed[node.output[0]].shape
+        elements = float(math.prod(output))
         if node.op_type in CARRIERS:
-            if node.op_type in _FREE:
+            maker = self._links.maker(node.input[0])
+            if node.op_type in _UNMOVED:
                 return 0.0
-            operations, weights, kernel = float(math.prod(output)), 0, node.op_type
+            if node.op_type in _LIMITS:
+                # Integers are limited where they are rounded; products limit floats as well.
+                fused = maker is not None and maker.op_type in PRODUCTS
+                return 0.0 if fused else self._rates.of("Relu", "float32").seconds(elements)
+            operations, weights, kernel = elements, 0, node.op_type
         else:
             shape = self._weights[node.input[1]]
             shapes = [self._observed[node.input[0]].shape, shape]
@@ -380,9 +387,8 @@ def kernel_of(node: onnx.NodeProto, weights: Sequence[int]) -> str:
     """The kind of kernel that computes a product whose weights have the shape `weights`."""
     if node.op_type != "Conv":
         return "product"
-    group = attribute_of(node, "group", 1)
-    if group == 1:
-        return "convolution"
+    if attribute_of(node, "group", 1) == 1:
+        return "convolution" if weights[1] > FEW_CHANNELS else "first convolution"
     return "depthwise" if weights[1] == 1 else "grouped"
 
 
