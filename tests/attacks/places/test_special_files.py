@@ -15,13 +15,13 @@ from aotc.pipeline.build import build
 from aotc.pipeline.tune import read_tuning
 from aotc.report.html.artifact_contents import read_node_times
 from aotc.runtime.value_files import read_inputs
+from aotc.session.node_times import read_events
 from aotc.sizes.inputs.fixtures import read_fixtures, read_test_data
 from aotc.sizes.inputs.samples import read_samples
 from aotc.spec.payload import Value
 from aotc.spec.profile_files import load_profile, load_target
 from aotc.spec.traffic import read_traffic
 from aotc.tools.bench_comparison import read_history
-from aotc.tools.bench_nodes import read_events
 from aotc.tools.bench_sides import require_openable
 from aotc.tools.check_outcomes import read_report
 from aotc.tools.inspect import inspect

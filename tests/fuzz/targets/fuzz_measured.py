@@ -11,6 +11,7 @@ from pathlib import Path
 from fuzz_target import Target
 
 from aotc.base.errors import AotcError
+from aotc.session.node_times import faster_half, profiled_runs, read_events
 from aotc.spec.bench_reports import HistoryLine, Machine
 from aotc.spec.codec import encode
 from aotc.tools.bench_comparison import (
@@ -21,7 +22,6 @@ from aotc.tools.bench_comparison import (
     read_history,
     unpaired_interval,
 )
-from aotc.tools.bench_nodes import faster_half, profiled_runs, read_events
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)

@@ -17,8 +17,9 @@ from aotc import bench as run_bench
 from aotc import load
 from aotc.base.errors import AotcError
 from aotc.runtime.warmup import open_variant
+from aotc.session.node_times import profiled_runs, read_events
 from aotc.spec.bench_reports import BenchReport, NodesReport
-from aotc.tools.bench_nodes import profile_nodes, profiled_runs, read_events
+from aotc.tools.bench_nodes import profile_nodes
 from aotc.tools.bench_sides import inputs_of
 
 CPU = "CPUExecutionProvider"

@@ -9,6 +9,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.base.errors import AotcError
+from aotc.session.node_times import (
+    NodeEvent,
+    ProfiledRun,
+    TraceEvent,
+    faster_half,
+    profiled_runs,
+)
 from aotc.spec.variant import (
     MemoryPlan,
     NodePlacement,
@@ -20,15 +27,7 @@ from aotc.spec.variant import (
     SessionSpec,
     Variant,
 )
-from aotc.tools.bench_nodes import (
-    KnownNodes,
-    NodeEvent,
-    ProfiledRun,
-    TraceEvent,
-    faster_half,
-    nodes_report,
-    profiled_runs,
-)
+from aotc.tools.bench_nodes import KnownNodes, nodes_report
 
 CPU, OTHER = "CPUExecutionProvider", "NimbusExecutionProvider"
 WHERE = Path("profile.json")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from refusals import refusal
 
-from aotc.tools.bench_nodes import Span, read_events, trace_text
+from aotc.session.node_times import read_events
+from aotc.tools.bench_nodes import Span, trace_text
 
 SPANS = (
     Span(name="outer", category="run", start=0.001, seconds=0.002, thread=1),

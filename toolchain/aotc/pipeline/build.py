@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,9 @@ from aotc.base.text import is_utf8
 from aotc.host.probe import probe
 from aotc.pipeline.analyze import analyze
 from aotc.pipeline.attempts import (
+    Attempt,
     Attempts,
+    Form,
     Result,
     Steps,
     drop_failed,
@@ -61,7 +64,15 @@ from aotc.pipeline.reuse import (
     store_build,
 )
 from aotc.pipeline.specialize import specialize
-from aotc.pipeline.timing import form_findings, time_both_forms, unsteady_findings
+from aotc.pipeline.timing import (
+    form_findings,
+    judge_speedups,
+    keep_findings,
+    require_lower_precision,
+    time_against_keep,
+    time_both_forms,
+    unsteady_findings,
+)
 from aotc.pipeline.tune import (
     Choice,
     choose_as_before,
@@ -74,9 +85,12 @@ from aotc.pipeline.tune import (
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,
+    LoweredModel,
+    LoweredVariants,
     ProvenVariants,
     SignedArtifact,
     SourceModel,
+    VariantPlan,
 )
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.session.worker_pool import Workers
@@ -235,6 +249,8 @@ def _require_possible(request: BuildRequest, context: BuildContext) -> None:
     if request.tune:
         require_measurable(requested, context)
     require_quantization(context, tune=request.tune)
+    if request.tuned_from is None:
+        require_lower_precision(context, tune=request.tune)
 
 
 def _import_ahead() -> None:
@@ -301,7 +317,7 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
         if not request.is_tuned and wants_auto(context.profile):
             model = _analyzed(_imported(request, state), state)
             choice = through_stages(model, choose_by_trials(model, state, tune=False))
-        artifact, evidence = _built(request, model, folder, state.asking(choice.context))
+        artifact, evidence = _built(request, model, folder, choice, state)
     if choice.table:
         measured_on = choice.measured_on or evidence.model_sha256
         evidence = replace(evidence, tuning=choice.table, tuned_model_sha256=measured_on)
@@ -341,12 +357,14 @@ def _built(
     request: BuildRequest,
     model: AnalyzedModel | None,
     folder: Path,
+    choice: Choice,
     state: BuildState,
 ) -> tuple[Artifact, Evidence]:
-    """All stages from the import to the payload in `folder`.
+    """All stages from the import to the payload in `folder`, for the context of `choice`.
 
     `model` is given if it was imported and analyzed before.
     """
+    state = state.asking(choice.context)
     context = state.context
     clock, journal = state.clock, state.journal
     source = model.source if model is not None else _imported(request, state)
@@ -375,7 +393,11 @@ def _built(
     if refusals:
         raise _refusal(refusals, variants, folder, state)
     tried = [with_tried_forms(item, settled.forms, state) for item in variants.proven]
-    proven = time_both_forms(tried, state)
+    both = time_both_forms(tried, state)
+    trials = () if choice.measured_on else choice.table
+    proven = time_against_keep(both, trials, partial(_in_keep, model), state)
+    if breaches := judge_speedups(proven, choice.table, state):
+        raise all_breaches(breaches)
     findings += [
         *left_out,
         *skipped,
@@ -403,20 +425,33 @@ def through_stages(model: AnalyzedModel, steps: Steps[Result]) -> Result:
     """
     attempts = Attempts(steps)
     for attempt in attempts:
-        state, stage = attempt.state, attempt.state.clock.stage
-        context = state.context
         with attempts.refusals_answer():
-            with stage("optimize", attempt.names):
-                specialized = [specialize(model, form.plan, context) for form in attempt.forms]
-                optimized, noticed = optimize(specialized, state, attempt.ahead)
-            with stage("partition"):
-                claimed = claim(optimized, attempt.wrong, state)
-                partitioned = partition(claimed, context)
-            with stage("lower"):
-                lowered = lower(partitioned, state)
-            findings = [*attempt.findings, *noticed]
-            attempts.answer(prove_all(lowered, findings, state))
+            lowered, findings = _lowered(model, attempt)
+            attempts.answer(prove_all(lowered, findings, attempt.state))
     return attempts.result
+
+
+def _lowered(model: AnalyzedModel, attempt: Attempt) -> tuple[LoweredVariants, list[Finding]]:
+    """The stages from the optimizer to what can be run, and their findings."""
+    state, stage = attempt.state, attempt.state.clock.stage
+    context = state.context
+    with stage("optimize", attempt.names):
+        specialized = [specialize(model, form.plan, context) for form in attempt.forms]
+        optimized, noticed = optimize(specialized, state, attempt.ahead)
+    with stage("partition"):
+        claimed = claim(optimized, attempt.wrong, state)
+        partitioned = partition(claimed, context)
+    with stage("lower"):
+        lowered = lower(partitioned, state)
+    return lowered, [*attempt.findings, *noticed]
+
+
+def _in_keep(model: AnalyzedModel, plan: VariantPlan, state: BuildState) -> LoweredModel:
+    """A variant that is only timed; raises what refuses it."""
+    made, _ = _lowered(model, Attempt(forms=(Form(plan=plan),), state=state))
+    for _, refusal in made.refused:
+        raise refusal
+    return made.lowered[0]
 
 
 def _refusal(
@@ -451,6 +486,7 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
         *precision_findings(evidence, profile),
         *slowdown_findings(evidence),
         *form_findings(evidence),
+        *keep_findings(evidence),
         *narrow_findings(evidence),
         *repeat_findings(evidence),
         *unsteady_findings(evidence),

@@ -840,10 +840,13 @@ def open_variant(
     spec: Json = None,
     *,
     records: bool = True,
+    threads: int | None = None,
+    profile: Path | None = None,
 ) -> ort.InferenceSession:
     """In a worker: the session of the variant that `request` describes.
 
-    `spec` replaces how the session is created; with `records` it records placement.
+    `spec` replaces how the session is created; with `records` it records placement.  `threads`
+    and `profile` are as for `create_session`.
     """
     from aotc.session.sessions import create_session
 
@@ -857,4 +860,6 @@ def open_variant(
         libraries={name: Path(path) for name, path in request["libraries"].items()},
         record_placement=records,
         settings=settings,
+        threads=threads,
+        profile=profile,
     )

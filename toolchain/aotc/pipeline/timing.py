@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.base.text import duration
+from aotc.base.text import duration, size
+from aotc.graph import values
 from aotc.graph.values import Data
-from aotc.pipeline.context import BuildState
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import Call
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.lower import open_variant, variant_request
+from aotc.pipeline.optimize import load_level, written_level
 from aotc.pipeline.plan import unpadded_runs
-from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
+from aotc.pipeline.specialize import specialize
+from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 from aotc.runtime.telemetry import percentile
 from aotc.session.worker import steps_of, tell_steps, waited_seconds
 from aotc.spec.codec import Json, encode
-from aotc.spec.evidence import Evidence, FormTiming, RunSpread, VariantEvidence
+from aotc.spec.evidence import (
+    AgainstKeep,
+    Evidence,
+    FormTiming,
+    OperatorCost,
+    RunSpread,
+    TuningCandidate,
+    VariantEvidence,
+)
 from aotc.spec.payload import Finding
+from aotc.spec.precision import QuantizedForm
+from aotc.spec.run_report import Gate, GateStatus, Measurement
+from aotc.spec.variant import QUANTIZE
 
 _WARM_UP_RUNS: Final = 3
-# A round of a slow model is one run; of a fast one as many as fill this time.
+# A round of a slow model is one run; of a fast one as many as fill this time, by wall clock or by
+# the processor time of one thread, which nothing else on the machine uses up.
 _ROUND_SECONDS: Final = 0.02
+_THREAD_ROUND_SECONDS: Final = 0.005
 _MAX_RUNS: Final = 50
 # ONNX Runtime's threads spin for about 50 ms, and take a core from the next candidate.
 _PAUSE_SECONDS: Final = 0.12
@@ -55,90 +73,131 @@ def time_alternately(
     the error in place of its seconds, as its plan says.  The second result tells whether the last
     runs of all variants gave the same bytes.
     """
+    candidates = [_candidate(item, state) for item in lowered]
+    measured = _measured(
+        candidates, reference, state, rounds=(rounds, rounds), folder=folder, where=where
+    )
+    timed: list[Timed] = [
+        AotcError(**item) if isinstance(item, dict) else (statistics.median(item), min(item))
+        for item in measured["seconds"]
+    ]
+    return timed, measured["same_bytes"]
+
+
+def _candidate(item: LoweredModel, state: BuildState) -> Json:
+    return {
+        **variant_request(item, state.context),
+        "captures": bool(item.captures),
+        "on_refusal": item.plan.cuda.graphs.on_refusal,
+    }
+
+
+def _measured(
+    candidates: Sequence[Json],
+    reference: ReferenceRun,
+    state: BuildState,
+    *,
+    rounds: tuple[int, int],
+    folder: Path,
+    where: str,
+    one_thread: bool = False,
+    most_seconds: float | None = None,
+) -> Json:
     state.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
-    value = state.workers.run(
+    return state.workers.run(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
+            "one_thread": one_thread,
+            "most_seconds": most_seconds,
             "inputs": reference.input_paths,
-            "candidates": [
-                {
-                    **variant_request(item, state.context),
-                    "captures": bool(item.captures),
-                    "on_refusal": item.plan.cuda.graphs.on_refusal,
-                }
-                for item in lowered
-            ],
+            "candidates": candidates,
         },
         folder=folder,
         where=where,
     ).value
-    timed: list[Timed] = [
-        AotcError(**item) if isinstance(item, dict) else (item[0], item[1])
-        for item in value["timed"]
-    ]
-    return timed, value["same_bytes"]
 
 
 def measure_job(request: Json) -> Json:
-    """In the worker: median and minimum seconds of a run of each candidate, alternating.
+    """In the worker: by candidate, the seconds of a run of it in each round, alternating.
 
-    The fields of an error in place of those of a candidate whose graph is refused.
+    The fields of an error in place of those of a candidate whose graph is refused.  With
+    `one_thread` seconds are the processor time of sessions of one thread, and `rounds`, least and
+    most, are as many as `_ENOUGH_SECONDS` have room for: none where a round takes `most_seconds`.
     """
-    from aotc.graph import values
     from aotc.session.parity import same_bits
 
+    one_thread: bool = request["one_thread"]
+    clock = time.thread_time if one_thread else time.perf_counter
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
-    opened = [_run_or_refusal(item, inputs) for item in request["candidates"]]
+    threads = 1 if one_thread else None
+    opened = [_run_or_refusal(item, inputs, threads) for item in request["candidates"]]
     runs = [run for run in opened if not isinstance(run, AotcError)]
-    repeats = []
+    repeats, of_round = [], 0.0
     for run in runs:
         for _ in range(_WARM_UP_RUNS):
-            started = time.perf_counter()
+            started = clock()
             run()
-            seconds = time.perf_counter() - started
-        repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
+            seconds = clock() - started
+            if one_thread and seconds > _SHORT_SECONDS:
+                break
+        block = _THREAD_ROUND_SECONDS if one_thread else _ROUND_SECONDS
+        repeats.append(max(1, min(_MAX_RUNS, int(block / max(seconds, 1e-6)))))
+        of_round += seconds * repeats[-1]
+    least, rounds = request["rounds"]
+    if one_thread:
+        rounds = max(least, min(rounds, int(_ENOUGH_SECONDS / of_round)))
+    most_seconds: float | None = request["most_seconds"]
+    if most_seconds is not None and of_round > most_seconds:
+        rounds = 0
     times: list[list[float]] = [[] for _ in runs]
-    for number in range(request["rounds"]):
-        tell_steps(number, request["rounds"])
-        for run, count, found in zip(runs, repeats, times, strict=True):
-            # The previous candidate left its threads spinning and its data in the caches.
-            time.sleep(_PAUSE_SECONDS)
-            run()
-            started = time.perf_counter()
+    for number in range(rounds):
+        tell_steps(number, rounds)
+        turns = list(zip(runs, repeats, times, strict=True))
+        for run, count, found in turns if number % 2 == 0 else reversed(turns):
+            if not one_thread:
+                # The previous candidate left its threads spinning.
+                time.sleep(_PAUSE_SECONDS)
+            # And its data in the caches; a long run of one thread does not show it.
+            if count > 1 or not one_thread:
+                run()
+            started = clock()
             for _ in range(count):
                 run()
-            found.append((time.perf_counter() - started) / count)
-    answers = [run() for run in runs]
-    timed = iter([[statistics.median(found), min(found)] for found in times])
+            found.append((clock() - started) / count)
+    answers = [run() for run in runs] if rounds else []
+    timed = iter(times)
     return {
-        "timed": [
+        "seconds": [
             {key: getattr(item, key) for key in ("code", "what", "where", "expected", "found")}
             if isinstance(item, AotcError)
             else next(timed)
             for item in opened
         ],
+        "of_round": of_round,
         "same_bytes": all(same_bits(answers[0], answer) for answer in answers[1:]),
     }
 
 
-def _run_or_refusal(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], Any] | AotcError:
+def _run_or_refusal(
+    candidate: Json, inputs: Mapping[str, Any], threads: int | None
+) -> Callable[[], Any] | AotcError:
     try:
-        return _run_of(candidate, inputs)
+        return _run_of(candidate, inputs, threads)
     except AotcError as error:
         if not candidate["captures"] or error.code not in _REFUSED:
             raise
         if candidate["on_refusal"] == "fail":
             return error
-    return _run_of({**candidate, "captures": False}, inputs)
+    return _run_of({**candidate, "captures": False}, inputs, threads)
 
 
-def _run_of(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], Any]:
+def _run_of(candidate: Json, inputs: Mapping[str, Any], threads: int | None) -> Callable[[], Any]:
     """A run of a candidate; one that captures graphs replays that of these sizes."""
     from aotc.session.device.cuda_place import captured_run
     from aotc.session.sessions import go_on, run
 
-    opened = partial(open_variant, candidate, records=False)
+    opened = partial(open_variant, candidate, records=False, threads=threads)
     if candidate["captures"]:
         runner = captured_run(opened, inputs, candidate["model"])
         return lambda: runner.run(inputs, None, {})
@@ -218,6 +277,408 @@ def _reference(item: ProvenModel) -> ReferenceRun:
     analyzed = item.lowered.analyzed
     found = unpadded_runs(analyzed, item.plan, analyzed.references) or analyzed.references
     return next((reference for reference in found if reference.name == "opt"), found[0])
+
+
+# Timing of each variant in a lower precision beside the same one in `keep`.
+#
+# On the CPU provider by the processor time of one thread, of which a busy machine takes little; by
+# wall clock elsewhere.  What is told as slower is so in nearly all rounds.
+
+
+# Rounds at least and at most, and the seconds of processor time that suffice for all of them.
+_THREAD_ROUNDS: Final = (5, 31)
+_WALL_ROUNDS: Final = (9, 9)
+_ENOUGH_SECONDS: Final = 0.5
+# A round that takes longer is not repeated, unless the profile has a gate on it.
+_LONG_ROUND_SECONDS: Final = 4.0
+# Of an end of the interval of a ratio: by chance the truth lies beyond it.
+_BEYOND: Final = 0.05
+_PROFILED_CALLS: Final = 20
+_PROFILED_SECONDS: Final = 0.5
+# Operators, and nodes of each, that are named.
+_MAX_NAMED: Final = 3
+# Of the time in `keep`, below which an operator does not tell why a variant is slower.
+_COST_SHARE: Final = 0.02
+_OTHER_FORMS: Final[Mapping[QuantizedForm, str]] = {
+    "static": "'quantization: {form: dynamic}'",
+    "dynamic": "'quantization: {form: static}' with calibration data",
+    "weights": "int8 with 'quantization: {form: dynamic}', or static with calibration data",
+}
+_BREACHES: Final = {
+    "AOTC-M005": "a lower precision is not as fast as its budget says",
+    "AOTC-M006": "the speedup of a lower precision cannot be judged",
+}
+# A variant in `keep` that went through all stages but the proof.
+InKeep = Callable[[VariantPlan, BuildState], LoweredModel]
+
+
+def time_against_keep(
+    proven: Sequence[ProvenModel],
+    tried: Sequence[TuningCandidate],
+    in_keep: InKeep,
+    state: BuildState,
+) -> list[ProvenModel]:
+    """All variants; those in a lower precision with their time, and that of the same in `keep`.
+
+    `tried` are the trials of this build, whose times are taken: nothing is timed twice.
+    """
+    found, seen = [], set()
+    for item in proven:
+        if item.plan.precision != "keep":
+            beside = _described(item, proven, state)
+            if not beside.why_not:
+                first = item.plan.spec not in seen
+                seen.add(item.plan.spec)
+                trials = _by_trials(beside, item, tried) if first else None
+                beside = trials or _beside_keep(beside, item, in_keep, state)
+            if beside.ratio is not None:
+                where = f"variant {item.plan.name}"
+                ratio = Measurement(name="time / keep", subject=where, value=beside.ratio, unit="")
+                state.journal.measured((ratio,))
+            item = replace(item, evidence=replace(item.evidence, against_keep=beside))
+        found.append(item)
+    return found
+
+
+def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """The median of `ours[i] / theirs[i]`, and the ends of its 90 % interval.
+
+    There are at least 5 of each.  Whatever the distribution is, the k-th smallest of n ratios is
+    above their true median as often as less than k of n coins show heads (the sign test).
+    """
+    ratios = sorted(our / their for our, their in zip(ours, theirs, strict=True))
+    count, k, below = len(ratios), 1, 1
+    while (below := below + math.comb(count, k)) <= _BEYOND * 2**count:
+        k += 1
+    return statistics.median(ratios), ratios[k - 1], ratios[count - k]
+
+
+def _described(item: ProvenModel, proven: Sequence[ProvenModel], state: BuildState) -> AgainstKeep:
+    """What is known of a variant beside `keep` without timing it, and why it cannot be timed."""
+    profile = state.context.profile
+    spec = next(spec for spec in profile.variants if spec.name == item.plan.spec)
+    made = next((each for each in item.lowered.optimized.passes if each.name == QUANTIZE), None)
+    others = [each.plan.name for each in proven if is_companion(each.plan, item.plan)]
+    why_not = f"hosts like this one run {others[0]}" if others else ""
+    if item.parity.status != "passed":
+        why_not = f"this host cannot prove it: {item.parity.reason}"
+    return AgainstKeep(
+        precision=item.plan.precision,
+        form=cast("QuantizedForm", made.options["form"]) if made is not None else None,
+        goal=spec.goal or profile.goal,
+        weights_bytes=item.lowered.memory.weights_bytes,
+        keep_weights_bytes=item.lowered.analyzed.source.capture.initializer_bytes,
+        why_not=why_not,
+    )
+
+
+def _by_trials(
+    beside: AgainstKeep, item: ProvenModel, tried: Sequence[TuningCandidate]
+) -> AgainstKeep | None:
+    """By the times of `auto` or `--tune`, which are of the optimal sizes; None without these."""
+    rows = [row for row in tried if row.variant == item.plan.spec and row.median_seconds]
+    own = next((row for row in rows if row.chosen), None)
+    kept = [
+        row
+        for row in rows
+        if own is not None
+        and row.precision == "keep"
+        and (row.providers, row.isa, row.threads) == (own.providers, own.isa, own.threads)
+    ]
+    if own is None or not kept or beside.goal == "memory":
+        return None
+    seconds, keep_seconds = own.median_seconds, min(row.median_seconds or 0.0 for row in kept)
+    assert seconds is not None
+    return replace(
+        beside,
+        fixture=_reference(item).name,
+        clock="wall",
+        rounds=own.rounds,
+        seconds=seconds,
+        keep_seconds=keep_seconds,
+        ratio=seconds / keep_seconds,
+    )
+
+
+def _beside_keep(
+    beside: AgainstKeep, item: ProvenModel, in_keep: InKeep, state: BuildState
+) -> AgainstKeep:
+    try:
+        with state.clock.stage("time", f"{item.plan.name}, in {_named(beside)} and in keep"):
+            below = state.below(f"keep-{item.plan.name}")
+            return _timed_beside_keep(beside, item, in_keep, below)
+    except AotcError as error:
+        # The variant was proven: what fails here, such as a time limit, says nothing against it.
+        state.announce(error.line())
+        return replace(beside, why_not=error.line()[:500])
+
+
+def _timed_beside_keep(
+    beside: AgainstKeep, item: ProvenModel, in_keep: InKeep, state: BuildState
+) -> AgainstKeep:
+    alone, reference = item.plan.cpu_only, _reference(item)
+    plan = replace(
+        item.plan,
+        isa="baseline" if item.plan.isa == "vnni" else item.plan.isa,
+        precision="keep",
+        keep_float32=(),
+        optimization="auto" if item.plan.may_lower_level else item.plan.optimization,
+        may_be_static=False,
+    )
+    own = _candidate(item.lowered, state)
+    # What a load needs of memory shows on a graph that was written.
+    if alone and beside.goal != "memory":
+        kept = _as_imported(own, item, plan, state)
+    else:
+        kept = _candidate(in_keep(plan, state), state)
+    where = f"variant {item.plan.name}"
+    is_gate = state.context.profile.budgets.speedup is not None
+    measured = _measured(
+        [own, kept],
+        reference,
+        state,
+        rounds=_THREAD_ROUNDS if alone else _WALL_ROUNDS,
+        one_thread=alone,
+        most_seconds=None if is_gate else _LONG_ROUND_SECONDS,
+        folder=state.work / "calls",
+        where=where,
+    )
+    seconds = measured["seconds"]
+    for refused in seconds:
+        if isinstance(refused, dict):
+            raise AotcError(**refused)
+    if not seconds[0]:
+        took = duration(measured["of_round"])
+        return replace(beside, why_not=f"a call of it and one in keep take {took} together")
+    ratio, low, high = paired_ratio(*seconds)
+    beside = replace(
+        beside,
+        fixture=reference.name,
+        clock="processor" if alone else "wall",
+        rounds=len(seconds[0]),
+        seconds=statistics.median(seconds[0]),
+        keep_seconds=statistics.median(seconds[1]),
+        ratio=ratio,
+        ratio_low=low,
+        ratio_high=high,
+    )
+    request = {"inputs": reference.input_paths, "threads": 1 if alone else None}
+    if beside.is_slower:
+        found = state.workers.run(
+            "aotc.pipeline.timing:node_times_job",
+            {**request, "candidates": [own, kept]},
+            folder=state.work / "nodes",
+            where=where,
+        ).value
+        beside = replace(beside, costs=_costs(*found))
+    if beside.goal == "memory":
+        peaks = [
+            state.workers.run(
+                "aotc.pipeline.timing:one_call_job",
+                {**request, "candidate": each},
+                folder=state.work / f"memory-{side}",
+                where=where,
+            ).peak_memory_bytes
+            for side, each in (("own", own), ("keep", kept))
+        ]
+        beside = replace(beside, peak_memory_bytes=peaks[0], keep_peak_memory_bytes=peaks[1])
+    return beside
+
+
+def _as_imported(own: Json, item: ProvenModel, plan: VariantPlan, state: BuildState) -> Json:
+    """What a worker opens in place of a variant of the CPU in `keep`: the graph as imported.
+
+    ONNX Runtime optimizes it at load to what a build in `keep` writes, and nothing is copied.
+    """
+    graph = specialize(item.lowered.analyzed, plan, state.context)
+    level = written_level(plan) if plan.isa == "host" else load_level(plan)
+    return {
+        **own,
+        "model": str(graph.graph),
+        "weights": str(graph.weights),
+        "session": encode(replace(item.lowered.session, optimization=level)),
+    }
+
+
+def node_times_job(request: Json) -> Json:
+    """In the worker: for each candidate [operator, node, seconds of a run], by a profile of it."""
+    from aotc.session.node_times import seconds_by_node
+    from aotc.session.sessions import run
+
+    inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
+    found = []
+    for number, candidate in enumerate(request["candidates"]):
+        session = open_variant(
+            candidate, records=False, threads=request["threads"], profile=Path(f"side-{number}")
+        )
+        started = time.perf_counter()
+        for call in range(_WARM_UP_RUNS + _PROFILED_CALLS):
+            if call > _WARM_UP_RUNS and time.perf_counter() - started > _PROFILED_SECONDS:
+                break
+            run(session, inputs)
+        times = seconds_by_node(Path(session.end_profiling()), _WARM_UP_RUNS)
+        found.append([[op, node, seconds] for (op, node), seconds in times.items()])
+    return found
+
+
+def one_call_job(request: Json) -> Json:
+    """In the worker: open a candidate and call it once; its peak memory is the result's."""
+    inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
+    _run_of({**request["candidate"], "captures": False}, inputs, request["threads"])()
+
+
+def _costs(own: Json, kept: Json) -> tuple[OperatorCost, ...]:
+    """The operators whose nodes take most beyond what nodes of these operators take in `keep`."""
+    before: Counter[str] = Counter()
+    for op, _, seconds in kept:
+        before[op] += seconds
+    of_operator: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for op, node, seconds in own:
+        of_operator[op].append((seconds, node))
+    costs = [
+        OperatorCost(
+            op=op,
+            seconds=sum(seconds for seconds, _ in nodes),
+            keep_seconds=before[op],
+            nodes=tuple(node for _, node in sorted(nodes, reverse=True)[:_MAX_NAMED]),
+        )
+        for op, nodes in of_operator.items()
+    ]
+    enough = _COST_SHARE * before.total()
+    more = [cost for cost in costs if cost.seconds - cost.keep_seconds > enough]
+    more.sort(key=lambda cost: cost.keep_seconds - cost.seconds)
+    return tuple(more[:_MAX_NAMED])
+
+
+def keep_findings(evidence: Evidence) -> Iterator[Finding]:
+    """What lower precisions do not gain: AOTC-N075 where calls are slower, N076 where a goal is
+    not met, and N077 where calls are slower and the goal is another.
+    """
+    for variant in evidence.variants:
+        beside = variant.against_keep
+        if beside is None:
+            continue
+        where = f"variant {variant.name}"
+        if beside.is_slower:
+            code = "AOTC-N075" if beside.goal == "speed" else "AOTC-N077"
+            yield Finding(code=code, what=_slower_text(beside)[:1000], where=where)
+        if beside.goal != "speed" and beside.meets(beside.goal) is False:
+            own, kept = (size(int(taken or 0)) for taken in beside.of_goal(beside.goal))
+            what = f"goal: {beside.goal} is not met: {_named(beside)} takes {own}, keep {kept}"
+            yield Finding(code="AOTC-N076", what=what, where=where)
+
+
+def _named(beside: AgainstKeep) -> str:
+    return f"{beside.precision} {beside.form}" if beside.form else beside.precision
+
+
+def _times_text(beside: AgainstKeep) -> str:
+    """The times of a call of a variant and in `keep`, by which clock."""
+    times = f"{duration(beside.seconds or 0.0)} and {duration(beside.keep_seconds or 0.0)}"
+    of = "processor time of one thread" if beside.clock == "processor" else "wall clock"
+    return f"{times} a call, {of}"
+
+
+def _interval_text(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f", 90 % interval {low:.2f} to {high:.2f}"
+
+
+def _slower_text(beside: AgainstKeep) -> str:
+    costs = ", ".join(
+        f"{cost.op} {duration(cost.seconds)}"
+        + (f" after {duration(cost.keep_seconds)}" if cost.keep_seconds else "")
+        + f" ({', '.join(cost.nodes)})"
+        for cost in beside.costs
+    )
+    said = (
+        f"{_named(beside)} is slower than keep: {beside.ratio:.2f} times its time "
+        f"({_times_text(beside)}, fixture {beside.fixture}"
+        f"{_interval_text(beside.ratio_low, beside.ratio_high)})"
+    )
+    said += f"; it goes into {costs}" if costs else ""
+    if beside.goal != "speed":
+        return f"{said}; goal: {beside.goal} accepts it"
+    other = _OTHER_FORMS.get(beside.form) if beside.form else None
+    tries = ["'precision: auto'", *([other] if other else [])]
+    if beside.weights_bytes < beside.keep_weights_bytes:
+        tries.append("'goal: size' if size is what it is for")
+    return f"{said}; try {', '.join(tries)}"
+
+
+# The gate on how much faster lower precisions are.
+
+
+def require_lower_precision(context: BuildContext, *, tune: bool) -> None:
+    """Raise AOTC-M006 if the profile limits the speedup of lower precisions, and asks for none."""
+    profile = context.profile
+    wanted = {spec.precision or profile.precision for spec in profile.variants}
+    if profile.budgets.speedup is None or wanted | {*(profile.tune.precision if tune else ())} != {
+        "keep"
+    }:
+        return
+    raise AotcError(
+        "AOTC-M006",
+        "no variant has a lower precision whose speedup could be judged",
+        where="budgets.speedup",
+        expected="a variant in a lower precision, or in auto",
+        found="precision: keep",
+        place=context.places.of("budgets.speedup"),
+    )
+
+
+def judge_speedups(
+    proven: Sequence[ProvenModel], table: Sequence[TuningCandidate], state: BuildState
+) -> list[AotcError]:
+    """A gate for each variant in a lower precision, where the profile limits its speedup.
+
+    AOTC-M005 for one that is not as fast as that beside `keep`, by the median, and where trials
+    (`table`) chose `keep`; M006 for one that was not timed, and where there is none.
+    """
+    limit = state.context.profile.budgets.speedup
+    if limit is None:
+        return []
+    judged = {
+        item.plan.name: item.evidence.against_keep
+        for item in proven
+        if item.evidence.against_keep is not None
+        and not any(is_companion(each.plan, item.plan) for each in proven)
+    }
+    place = state.context.places.of("budgets.speedup")
+    breaches = []
+
+    def judge(variant: str, found: str, code: str = "") -> None:
+        where, expected = f"variant {variant}", f">= {limit:g} times as fast as in keep"
+        status: GateStatus = "failed" if code else "passed"
+        gate = Gate(
+            name="budgets.speedup",
+            subject=where,
+            status="not-judged" if code == "AOTC-M006" else status,
+            limit=expected,
+            measured=found,
+            place=place,
+        )
+        state.journal.judged((gate,))
+        if code:
+            what = _BREACHES[code]
+            breaches.append(
+                AotcError(code, what, where=where, expected=expected, found=found, place=place)
+            )
+
+    for name, beside in judged.items():
+        if beside.speedup is None:
+            judge(name, beside.why_not, "AOTC-M006")
+            continue
+        code = "AOTC-M005" if beside.speedup < limit else ""
+        low, high = (1 / end if end else None for end in (beside.ratio_high, beside.ratio_low))
+        interval = _interval_text(low, high)
+        judge(name, f"{beside.speedup:.2f} times ({_times_text(beside)}{interval})", code)
+    kept = [row.variant for row in table if row.chosen and row.precision == "keep"]
+    for variant in kept:
+        judge(variant, "keep was chosen: no lower precision that passes is faster", "AOTC-M005")
+    if not judged and not kept:
+        for item in proven:
+            judge(item.plan.name, "it computes in the model's own precision", "AOTC-M006")
+    return breaches
 
 
 # Warm calls of one variant, which its proof times: what a user of it may plan with.

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record
-from aotc.spec.precision import Form, Isa, Level, Name, Precision
+from aotc.spec.precision import Form, Goal, Isa, Level, Name, Precision, QuantizedForm
 from aotc.spec.providers import Fusion, Layout
 
 # The largest float, where an error cannot be measured: JSON has no infinity.
 UNBOUNDED: Final = sys.float_info.max
+# Of the time in `keep`: what is less is not told from noise.
+SLOWER: Final = 1.03
 
 
 @record
@@ -161,6 +163,78 @@ class FormTiming:
 
 
 @record
+class OperatorCost:
+    """An operator whose nodes take longer in a lower precision, by ONNX Runtime's own profile."""
+
+    op: Annotated[str, "operator of the graph that ONNX Runtime runs"]
+    seconds: Annotated[float, "of all its nodes in one call"]
+    keep_seconds: Annotated[float, "of all its nodes in one call in keep"]
+    nodes: Annotated[tuple[str, ...], "the slowest of them, at most 3"] = ()
+
+
+@record
+class AgainstKeep:
+    """A variant in a lower precision beside the same one in `keep`, called in turn in one process.
+
+    Ratios are its time divided by that in `keep`.
+    """
+
+    precision: Precision
+    form: Annotated[QuantizedForm | None, "of quantization; None: it is not quantized"] = None
+    goal: Goal = "speed"
+    fixture: str = ""
+    clock: Annotated[
+        Literal["processor", "wall"], "processor: time of one thread; wall: with all threads"
+    ] = "processor"
+    rounds: int = 0
+    seconds: Annotated[float | None, "median of one call; None: see why_not"] = None
+    keep_seconds: Annotated[float | None, "median of one call in keep"] = None
+    ratio: Annotated[float | None, "median of the rounds' ratios"] = None
+    ratio_low: Annotated[
+        float | None, "of the 90 % interval of the ratio; None: of trials, by medians alone"
+    ] = None
+    ratio_high: float | None = None
+    weights_bytes: int = 0
+    keep_weights_bytes: int = 0
+    peak_memory_bytes: Annotated[
+        int | None, "of a process that makes one call; None: goal is not memory"
+    ] = None
+    keep_peak_memory_bytes: int | None = None
+    costs: Annotated[tuple[OperatorCost, ...], "what takes longer, if the variant is slower"] = ()
+    why_not: Annotated[str, "why it was not timed; empty if it was"] = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """The time in `keep` divided by its own; None if they were not measured."""
+        return 1 / self.ratio if self.ratio else None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is slower than in `keep` by more than the noise."""
+        if self.ratio is None:
+            return False
+        return self.ratio >= SLOWER and (self.ratio_low or self.ratio) > 1
+
+    def of_goal(self, goal: Goal) -> tuple[float | None, float | None]:
+        """What it takes and what `keep` takes, in seconds or bytes; None: not measured."""
+        if goal == "speed":
+            return self.seconds, self.keep_seconds
+        if goal == "size":
+            return self.weights_bytes, self.keep_weights_bytes
+        return self.peak_memory_bytes, self.keep_peak_memory_bytes
+
+    def meets(self, goal: Goal) -> bool | None:
+        """Whether it gains what a lower precision is for; None if that is not known.
+
+        Of speed, whether it is not slower by more than the noise.
+        """
+        own, kept = self.of_goal(goal)
+        if own is None or kept is None:
+            return None
+        return not self.is_slower if goal == "speed" else own < kept
+
+
+@record
 class DifferingOutput:
     """An output whose bytes were not those of the first of some equal calls."""
 
@@ -238,6 +312,9 @@ class VariantEvidence:
     ] = None
     timed_against: Annotated[
         FormTiming | None, "the portable form of a quantized variant that requires VNNI"
+    ] = None
+    against_keep: Annotated[
+        AgainstKeep | None, "beside the same variant in keep; None: its precision is keep"
     ] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
 

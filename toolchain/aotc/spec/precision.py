@@ -261,6 +261,8 @@ Share = Annotated[float, Bounds(0, 1)]
 Precision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4"]
 # What a profile may ask for; `auto` is the quickest one that passes all gates.
 WantedPrecision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4", "auto"]
+# What a lower precision is for.
+Goal = Literal["speed", "size", "memory"]
 # Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
 Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16", "int8", "int4"]
 Isa = Literal["baseline", "host"]

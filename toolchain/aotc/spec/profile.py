@@ -18,6 +18,7 @@ from aotc.spec.precision import (
     BlameSpec,
     CalibrationSpec,
     GateSpec,
+    Goal,
     Isa,
     Level,
     Name,
@@ -59,6 +60,7 @@ class VariantSpec:
         tuple[Name, ...] | None, "execution providers of this variant; unset: the profile's"
     ] = None
     precision: Annotated[WantedPrecision | None, "of this variant; unset: the profile's"] = None
+    goal: Annotated[Goal | None, "of this variant; unset: the profile's"] = None
     quantization: Annotated[QuantizationSpec | None, "of this variant; unset: the profile's"] = None
     keep_float32: Annotated[tuple[str, ...] | None, "of this variant; unset: the profile's"] = None
     threads: Annotated[
@@ -103,6 +105,10 @@ class Budgets:
     partitions: Annotated[Annotated[int, Bounds(1)] | None, "partitions of one variant"] = None
     transfer_bytes: Annotated[
         Bytes | None, "moved between providers in one call at the largest shape"
+    ] = None
+    speedup: Annotated[
+        Annotated[float, Bounds(0)] | None,
+        "time of a call in keep / in a lower precision, of every variant that has one",
     ] = None
 
 
@@ -308,6 +314,11 @@ class Profile:
         "keep computes exactly as the model's own types say; the others are faster and less exact; "
         "auto is the quickest of them that passes all gates",
     ] = "keep"
+    goal: Annotated[
+        Goal,
+        "what a lower precision is for: quicker calls, a smaller file, or less memory; the build "
+        "says so where a variant does not meet it",
+    ] = "speed"
     keep_float32: Annotated[
         tuple[str, ...],
         "names of nodes that a lower precision leaves in float32; * stands for any characters",

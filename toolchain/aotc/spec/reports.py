@@ -9,6 +9,7 @@ from aotc.base.errors import Place
 from aotc.base.records import field, record
 from aotc.spec.attestation_kinds import Usage
 from aotc.spec.evidence import (
+    AgainstKeep,
     FormTiming,
     NodeErrors,
     OutputError,
@@ -271,6 +272,7 @@ class VariantSummary:
     )
     peak_memory_bytes: int | None = None
     timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
+    against_keep: Annotated[AgainstKeep | None, "beside the same variant in keep"] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
 
 

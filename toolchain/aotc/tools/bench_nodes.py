@@ -9,10 +9,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record, replace
@@ -21,6 +20,14 @@ from aotc.runtime.model import Model
 from aotc.runtime.runners import open_runner
 from aotc.runtime.warmup import open_variant
 from aotc.session.device.cuda_place import CudaPlace
+from aotc.session.node_times import (
+    MAX_PROFILE_BYTES,
+    MICROSECONDS,
+    ProfiledRun,
+    faster_half,
+    profiled_runs,
+    read_events,
+)
 from aotc.session.padding import Padder
 from aotc.session.sessions import ort_errors, ort_message
 from aotc.spec.bench_reports import NodesReport, NodeTime, ProviderTime
@@ -32,59 +39,6 @@ from aotc.trust.references import InMemory, MalformedModel, fields, text
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-_NODE: Final = "Node"
-_KERNEL: Final = "_kernel_time"
-_RUN: Final = "model_run"
-# Of a second: profiles and traces are in microseconds.
-_MICROSECONDS: Final = 1e6
-
-
-@record
-class NodeEvent:
-    """One execution of one node, in microseconds of the profile's clock.
-
-    `own` is its duration without that of the nodes in its subgraphs.
-    """
-
-    node: str
-    op: str
-    provider: str
-    start: float
-    duration: float
-    own: float
-
-
-@record
-class ProfiledRun:
-    """One run of the session, in microseconds, with the nodes that it executed."""
-
-    start: float
-    duration: float
-    nodes: tuple[NodeEvent, ...]
-
-
-def profiled_runs(events: Sequence[TraceEvent], where: Path) -> list[ProfiledRun]:
-    """The runs in a profile, in order; raises AOTC-I066 if it holds none."""
-    runs = sorted(
-        (event for event in events if event.category == "Session" and event.name == _RUN),
-        key=lambda event: event.start,
-    )
-    if not runs:
-        raise AotcError("AOTC-I066", "the profile holds no run", where=str(where))
-    nodes = sorted(_node_events(events), key=lambda node: (node.start, -node.duration))
-    starts = [run.start for run in runs]
-    grouped: list[list[NodeEvent]] = [[] for _ in runs]
-    index = 0
-    for node in nodes:
-        while index + 1 < len(starts) and node.start >= starts[index + 1]:
-            index += 1
-        if node.start >= starts[index]:
-            grouped[index].append(node)
-    return [
-        ProfiledRun(start=run.start, duration=run.duration, nodes=tuple(group))
-        for run, group in zip(runs, grouped, strict=True)
-    ]
 
 
 class KnownNodes:
@@ -106,16 +60,6 @@ class KnownNodes:
         return self._partitions.get(profiled)
 
 
-def faster_half(runs: Sequence[ProfiledRun]) -> tuple[ProfiledRun, ...]:
-    """The runs that took no longer than the median one, in order.
-
-    One run that was interrupted would outweigh all others in a mean; and medians of single nodes
-    would not add up to a run.
-    """
-    median = sorted(run.duration for run in runs)[(len(runs) - 1) // 2]
-    return tuple(run for run in runs if run.duration <= median)
-
-
 def nodes_report(
     runs: Sequence[ProfiledRun], variant: Variant, known: KnownNodes, profiled_count: int
 ) -> NodesReport:
@@ -124,7 +68,7 @@ def nodes_report(
     calls: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in itertools.chain.from_iterable(run.nodes for run in runs):
         key = event.node, event.op, event.provider
-        own[key] += event.own / _MICROSECONDS
+        own[key] += event.own / MICROSECONDS
         calls[key] += 1
     total = sum(own.values())
     nodes = []
@@ -148,7 +92,7 @@ def nodes_report(
         variant=variant.name,
         profiled_runs=profiled_count,
         runs=len(runs),
-        run_seconds=sum(run.duration for run in runs) / _MICROSECONDS / len(runs),
+        run_seconds=sum(run.duration for run in runs) / MICROSECONDS / len(runs),
         node_seconds=total / len(runs),
         providers=_by_provider(nodes),
         nodes=tuple(nodes),
@@ -192,35 +136,6 @@ def _partitions_by_node(runs: Sequence[ProfiledRun], variant: Variant) -> dict[s
         if len(renamed) == len(parts):
             found |= dict(zip(renamed, parts, strict=True))
     return found
-
-
-def _node_events(events: Sequence[TraceEvent]) -> Iterator[NodeEvent]:
-    """Executions of nodes, with their own time: nodes of a subgraph run within its node's time."""
-    threads: dict[int, list[TraceEvent]] = defaultdict(list)
-    for event in events:
-        if event.category == _NODE and event.name.endswith(_KERNEL):
-            threads[event.thread].append(event)
-    for found in threads.values():
-        # Of two that begin in the same microsecond, the longer one holds the other.
-        found.sort(key=lambda event: (event.start, -event.duration))
-        within = [0.0] * len(found)
-        around: list[int] = []
-        for index, event in enumerate(found):
-            while around and event.start >= found[around[-1]].start + found[around[-1]].duration:
-                around.pop()
-            if around:
-                within[around[-1]] += event.duration
-            around.append(index)
-        for event, inner in zip(found, within, strict=True):
-            yield NodeEvent(
-                node=event.name.removesuffix(_KERNEL),
-                op=str(event.args.get("op_name", "")),
-                provider=str(event.args.get("provider", "")),
-                start=event.start,
-                duration=event.duration,
-                # Times are whole microseconds, so that rounded parts may exceed the whole.
-                own=max(0.0, event.duration - inner),
-            )
 
 
 # The payload's names of nodes that ONNX Runtime replaced when the session was created.
@@ -268,7 +183,7 @@ class PayloadNodes:
 def _names_by_output(model: Path) -> dict[str, str]:
     """Names of nodes by their outputs; empty where the file cannot be read this way."""
     try:
-        source = InMemory(read_at_most(model, _MAX_BYTES))
+        source = InMemory(read_at_most(model, MAX_PROFILE_BYTES))
         return {
             output: name
             for number, _, start, length in fields(source, 0, source.size)
@@ -299,13 +214,7 @@ def _nodes(source: InMemory, start: int, end: int, depth: int) -> Iterator[tuple
         yield from ((output, name) for output in outputs)
 
 
-# Events of the Trace Event Format, which Perfetto and Chrome show: read, and written.
-#
-# ONNX Runtime writes its profile in the same format, as a list without an object around it.
-
-
-# A profile of a million events, which is the most that ONNX Runtime keeps, has about a gigabyte.
-_MAX_BYTES: Final = 2 << 30
+# A trace in the Trace Event Format, which Perfetto and Chrome show.
 
 
 @record
@@ -319,39 +228,6 @@ class Span:
     thread: int = 0
     process: int = 1
     args: dict[str, Json] = field(default_factory=dict)
-
-
-@record
-class TraceEvent:
-    """A complete event that was read: times in microseconds, as they stand in the file."""
-
-    name: str
-    category: str
-    start: float
-    duration: float
-    thread: int
-    args: dict[str, Any]
-
-
-def read_events(path: Path) -> list[TraceEvent]:
-    """The complete events (`ph` X) of a trace, or of a profile of ONNX Runtime, in their order.
-
-    Raises AOTC-I066 if the file is cut off or is neither, and I001 if it cannot be read.
-    """
-    try:
-        data = read_at_most(path, _MAX_BYTES)
-    except OSError as error:
-        raise cannot_read(error, "the trace cannot be read", str(path)) from None
-    if len(data) > _MAX_BYTES:
-        raise _unreadable(path, f"more than {_MAX_BYTES} bytes")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _unreadable(path, str(error)) from None
-    events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list):
-        raise _unreadable(path, "it holds no list of events")
-    return [_event(event, path) for event in events if _is_complete(event, path)]
 
 
 def trace_text(
@@ -371,8 +247,8 @@ def trace_text(
                 "name": span.name,
                 "cat": span.category,
                 "ph": "X",
-                "ts": round(span.start * _MICROSECONDS, 3),
-                "dur": round(span.seconds * _MICROSECONDS, 3),
+                "ts": round(span.start * MICROSECONDS, 3),
+                "dur": round(span.seconds * MICROSECONDS, 3),
                 "pid": span.process,
                 "tid": span.thread,
                 "args": span.args,
@@ -391,45 +267,6 @@ def _names(processes: dict[int, str], threads: dict[tuple[int, int], str]) -> It
         ids = {"ph": "M", "pid": process, "tid": thread}
         yield {"name": f"{kind}_name", **ids, "args": {"name": name}}
         yield {"name": f"{kind}_sort_index", **ids, "args": {"sort_index": index}}
-
-
-def _is_complete(event: Any, path: Path) -> bool:
-    if not isinstance(event, dict):
-        raise _unreadable(path, "an event is not an object")
-    return event.get("ph") == "X"
-
-
-def _event(event: dict[str, Any], path: Path) -> TraceEvent:
-    start, duration = event.get("ts"), event.get("dur")
-    args, thread = event.get("args", {}), event.get("tid", 0)
-    name, category = event.get("name"), event.get("cat", "")
-    if not (
-        isinstance(name, str)
-        and isinstance(category, str)
-        and isinstance(args, dict)
-        and isinstance(thread, int)
-        and _is_time(start)
-        and _is_time(duration)
-    ):
-        raise _unreadable(path, "an event has no name, no time, or another form")
-    return TraceEvent(
-        name=name,
-        category=category,
-        start=float(start),  # type: ignore[arg-type]
-        duration=float(duration),  # type: ignore[arg-type]
-        thread=thread,
-        args=args,
-    )
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _unreadable(path: Path, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-I066", "the file is not a complete trace", where=str(path), found=found[:300]
-    )
 
 
 # The trace of a measurement: loads, warm-ups, timed calls by stream, and the profiled nodes.
@@ -505,7 +342,7 @@ def _profiled_nodes(profiled: Profiled, zero: float) -> Iterator[Span]:
     Times in a profile are cut to whole microseconds, so that a part may seem to end after the
     whole; then it ends with it, because viewers drop events that overlap without being nested.
     """
-    offset = profiled.start - zero - profiled.runs[0].start / _MICROSECONDS
+    offset = profiled.start - zero - profiled.runs[0].start / MICROSECONDS
     for number, run in enumerate(profiled.runs, 1):
         yield _profiled_span(f"run {number}", "run", run.start, run.duration, offset, {})
         ends = [run.start + run.duration]
@@ -527,8 +364,8 @@ def _profiled_span(
     return Span(
         name=name,
         category=category,
-        start=max(0.0, start / _MICROSECONDS + offset),
-        seconds=duration / _MICROSECONDS,
+        start=max(0.0, start / MICROSECONDS + offset),
+        seconds=duration / MICROSECONDS,
         thread=_PROFILED_RUNS,
         process=_PROFILED,
         args=args,

@@ -343,6 +343,21 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Each call of the artifact draws random numbers anew from their seeds. A bound call runs one session over and over, "
      "which goes on from draw to draw.",
      "Call run, or build with --random free, or with --random as-input and bind the random numbers as well."),
+    ("AOTC-N075", "lower precision is slower than the model's own", FINDING,
+     "The build times each variant in a lower precision in turn with the same variant in 'keep'. Calls of this one take "
+     "longer, by more than the noise: at least 1.03 times as long, and the 90 % interval of the ratio lies above 1. The "
+     "message has both medians, and the operators that take longer. On the CPU provider, times are the processor time "
+     "of one thread.",
+     "Choose 'precision: auto', which takes the fastest form, another form under 'quantization', or 'precision: keep'. "
+     "If the precision is for size or memory, write 'goal: size' or 'goal: memory' in the profile."),
+    ("AOTC-N076", "lower precision does not meet its goal", FINDING,
+     "The profile says with 'goal' what a lower precision is for. With 'size', the weights of the variant are not "
+     "smaller than in 'keep'; with 'memory', a process that makes one call does not take less memory.",
+     "Choose another precision or another form under 'quantization', or 'precision: keep'."),
+    ("AOTC-N077", "calls are slower, and the goal is not speed", FINDING,
+     "Calls of a variant in a lower precision take longer than those of the same variant in 'keep', by more than the "
+     "noise. The profile says with 'goal' that the precision is for size or for memory.",
+     "Nothing to do. To have a limit, write 'budgets: {speedup: 0.8}' in the profile."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
@@ -362,5 +377,14 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-M004", "device has too little memory", NO,
      "The memory of the GPU is not enough for the weights, for the activations of a call, or for its buffers.",
      "Free memory on the device, capture fewer or smaller sizes (cuda.graphs), or choose another GPU."),
+    ("AOTC-M005", "lower precision is not as fast as its budget says", NO,
+     "The profile limits with budgets.speedup how many times as fast a variant in a lower precision must be as the same "
+     "variant in 'keep'. The median of the ratios that were measured in turn is below it, or no lower precision that "
+     "passes was faster at all.",
+     "Choose another precision or form ('precision: auto' takes the fastest), or lower the budget."),
+    ("AOTC-M006", "speedup budget has no baseline", INPUT,
+     "The profile states budgets.speedup, and there is nothing to judge: no variant is in a lower precision, or this "
+     "host could not time one beside the same variant in 'keep'.",
+     "Ask for a lower precision, build on a host that can run the variant, or remove budgets.speedup."),
 )
 # fmt: on

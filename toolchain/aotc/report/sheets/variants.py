@@ -23,6 +23,7 @@ from aotc.report.sheet import (
     failed,
     findings_table,
     fixture_in_words,
+    noticed,
     passed,
     provider,
     refusals_table,
@@ -32,7 +33,7 @@ from aotc.report.sheet import (
     verdict,
 )
 from aotc.spec.codec import encode
-from aotc.spec.evidence import NodeError, NodeErrors, SliceError, TaskResult
+from aotc.spec.evidence import AgainstKeep, NodeError, NodeErrors, SliceError, TaskResult
 from aotc.spec.precision import OutputGate, Tolerance
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, VariantSummary
 from aotc.spec.target import CustomOps
@@ -344,6 +345,26 @@ def exactness_sheet(variants: Variants) -> Sheet:
             ("as it runs", _as_it_runs),
         ),
         Table(
+            "beside keep",
+            ("#time", "#a call", "#in keep", "#weights", "#in keep", "goal", "what takes longer"),
+            [
+                (
+                    each.name,
+                    _ratio(beside),
+                    stated(beside.seconds, duration),
+                    stated(beside.keep_seconds, duration),
+                    size(beside.weights_bytes),
+                    size(beside.keep_weights_bytes),
+                    beside.goal,
+                    _costs(beside),
+                )
+                for each in variants
+                if (beside := each.against_keep) is not None
+            ],
+            note="On the CPU provider, times are the processor time of one thread; the interval of "
+            "their ratio is that of 90 %.",
+        ),
+        Table(
             "8-bit integers",
             ("answers", "because", "time"),
             [
@@ -388,6 +409,22 @@ def exactness_sheet(variants: Variants) -> Sheet:
             ],
         ),
     ]
+
+
+def _ratio(beside: AgainstKeep) -> Cell:
+    if beside.ratio is None:
+        return "not timed"
+    text = f"{beside.ratio:.2f}"
+    if beside.ratio_low is not None:
+        text += f" ({beside.ratio_low:.2f} to {beside.ratio_high:.2f})"
+    return noticed(text) if beside.is_slower else text
+
+
+def _costs(beside: AgainstKeep) -> str:
+    """What takes longer, or why nothing was timed."""
+    return beside.why_not or ", ".join(
+        f"{cost.op} {duration(cost.seconds)}" for cost in beside.costs
+    )
 
 
 def _exactness(variant: VariantSummary) -> list[Row]:
