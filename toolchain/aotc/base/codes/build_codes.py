@@ -343,6 +343,13 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Each call of the artifact draws random numbers anew from their seeds. A bound call runs one session over and over, "
      "which goes on from draw to draw.",
      "Call run, or build with --random free, or with --random as-input and bind the random numbers as well."),
+    ("AOTC-N065", "weights alone are computed with more exactly", FINDING,
+     "In the quickest form of weights alone on CPUs, products multiply integers of 8 bits, for which activations are "
+     "quantized in each call, and tables of embeddings have the bits of products. Its answers breached a limit. In the "
+     "form that was built, products compute in float32, which is slower, and tables have 8 bits. The evidence records "
+     "the cost.",
+     "To build it without trying the other one, write what the message names under 'quantization' in the profile. The "
+     "quickest form is more exact with 'symmetric: false' or a smaller 'block_size'."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
