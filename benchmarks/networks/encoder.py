@@ -94,8 +94,12 @@ class EncoderGraph:
         name: str,
         inputs: Mapping[str, tuple[int, list[int | str]]],
         output: tuple[str, list[int | str]],
+        further: Mapping[str, list[int | str]] | None = None,
     ) -> None:
-        """Write the model; inputs are element types and shapes by name, the output is float32."""
+        """Write the model; inputs are element types and shapes by name.
+
+        The output, and `further` ones by name, are float32.
+        """
         made = helper.make_graph(
             self.nodes,
             name,
@@ -103,7 +107,10 @@ class EncoderGraph:
                 helper.make_tensor_value_info(given, kind, shape)
                 for given, (kind, shape) in inputs.items()
             ],
-            [helper.make_tensor_value_info(output[0], TensorProto.FLOAT, output[1])],
+            [
+                helper.make_tensor_value_info(made, TensorProto.FLOAT, shape)
+                for made, shape in {output[0]: output[1], **(further or {})}.items()
+            ],
             self.weights,
         )
         opsets = [helper.make_opsetid("", 17)]

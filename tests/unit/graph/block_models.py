@@ -5,6 +5,7 @@ Run as a program, `ANSWERS` (a path), it writes their pickled answers on this ma
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import sys
 from pathlib import Path
@@ -15,28 +16,35 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-ROWS, DEPTH, COLUMNS, BLOCK = 7, 256, 32, 32
-# Bits of weights, and the level: 4 quantizes activations, for kernels that multiply integers.
-CASES = tuple((bits, accuracy) for bits in (4, 8) for accuracy in (0, 4))
+ROWS, DEPTH, COLUMNS = 7, 256, 32
+# Bits of weights; the level, of which 4 quantizes activations, for kernels that multiply integers;
+# the size of blocks, and whether they have zero points.
+Case = tuple[int, int, int, bool]
+CASES: tuple[Case, ...] = tuple(
+    itertools.product((4, 8), (0, 4), (16, 32, 64, 128, 256), (False, True))
+)
 
 
-def model(bits: int, accuracy: int) -> onnx.ModelProto:
-    """Mostly the largest weights, and some of the smallest."""
+def model(bits: int, accuracy: int, block: int, zeros: bool) -> onnx.ModelProto:
+    """Mostly the largest weights, and some of the smallest; zero points are the smallest."""
     chance = np.random.default_rng(bits)
-    blocks = DEPTH // BLOCK
-    shape = (COLUMNS, blocks, BLOCK * bits // 8)
-    weights = chance.choice(np.array([255, 255, 255, 0], np.uint8), shape)
-    scales = np.full(COLUMNS * blocks, 0.01, np.float32)
+    blocks = DEPTH // block
+    weights = chance.choice(
+        np.array([255, 255, 255, 0], np.uint8), (COLUMNS, blocks, block * bits // 8)
+    )
+    constants = {"w": weights, "s": np.full((COLUMNS, blocks), 0.01, np.float32)}
+    if zeros:
+        constants["z"] = np.zeros((COLUMNS, (blocks * bits + 7) // 8), np.uint8)
     node = helper.make_node(
         "MatMulNBits",
-        ["x", "w", "s"],
+        ["x", *constants],
         ["y"],
         domain="com.microsoft",
         name="product",
         K=DEPTH,
         N=COLUMNS,
         bits=bits,
-        block_size=BLOCK,
+        block_size=block,
         accuracy_level=accuracy,
     )
     graph = helper.make_graph(
@@ -44,13 +52,13 @@ def model(bits: int, accuracy: int) -> onnx.ModelProto:
         "blocks",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, DEPTH])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, COLUMNS])],
-        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(scales, "s")],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def answers() -> dict[tuple[int, int], Any]:
+def answers() -> dict[Case, Any]:
     """The answer of each case to mostly large activations."""
     chance = np.random.default_rng(1)
     activation = chance.choice(np.array([3, 3, 3, -3], np.float32), (ROWS, DEPTH))

@@ -18,7 +18,7 @@ from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_node
 from aotc.host.probe import probe
 from aotc.precision.kernel_rates import rates_of
-from aotc.precision.quantize import Chosen, Quantize, Scheme, written_nodes
+from aotc.precision.quantize import Blocks, Chosen, Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, choose, observable
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.variant import PassRecord
@@ -28,6 +28,7 @@ RANDOM = np.random.default_rng(3)
 # In 7 bits where sums of 8-bit products saturate, as in a build for such a CPU.
 SATURATES = not exact_feature(probe(gpus=False).isa)
 UNSIGNED = Scheme("uint8", "int8", True, SATURATES)
+IN_FLOAT32 = Blocks()
 
 
 def values(*shape: int) -> Any:
@@ -80,6 +81,7 @@ def quantized(
     bits: Any = 8,
     scheme: Scheme = UNSIGNED,
     kept: tuple[str, ...] = (),
+    blocks: Blocks = IN_FLOAT32,
 ) -> tuple[onnx.ModelProto, Choice, PassRecord]:
     found = onnx.ModelProto()
     found.CopyFrom(source)
@@ -90,7 +92,7 @@ def quantized(
         form=form,
         bits=bits,
         scheme=scheme,
-        block_size=32,
+        blocks=blocks,
         method="minmax",
         chosen=choice.chosen,
         ranges=ranges,
@@ -153,7 +155,10 @@ def test_int4_stores_two_weights_a_byte_where_blocks_do_not_divide_them() -> Non
     assert operators(changed) == ["MatMulNBits"]
     assert 0 < error(source, changed, inputs) < 0.25
     assert changed.ByteSize() < source.ByteSize() / 4
-    assert record.options == {"form": "weights", "bits": 4, "block_size": 32}
+    assert record.options == {
+        **{"form": "weights", "bits": 4},
+        **{"block_size": 32, "symmetric": True, "accuracy_level": 0},
+    }
 
 
 def test_products_that_share_weights_share_them_still() -> None:
@@ -435,7 +440,7 @@ def test_nothing_is_written_for_nothing_chosen() -> None:
     source = product()
     same = onnx.ModelProto()
     same.CopyFrom(source)
-    change = Quantize(form="dynamic", bits=8, scheme=UNSIGNED, block_size=32, chosen=Chosen())
+    change = Quantize(form="dynamic", bits=8, scheme=UNSIGNED, chosen=Chosen())
     run_passes(same, (change,))
     assert operators(same) == operators(source)
 
@@ -447,3 +452,126 @@ def test_blocks_of_weights_say_which_library_they_need(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "onnxruntime.quantization.matmul_nbits_quantizer", None)
     with pytest.raises(ImportError, match="matmul_nbits_quantizer"):
         quantized(product(), "weights", {})
+
+
+# Weights alone, in blocks.
+
+
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_blocks_of_any_size_answer_alike(bits: Any, size: int, symmetric: bool, level: Any) -> None:
+    """The depth is no multiple of most sizes, and less than the largest."""
+    source, inputs = product(), {"x": values(ROWS, K)}
+    blocks = Blocks(size=size, symmetric=symmetric, accuracy_level=level)
+    changed, _, record = quantized(source, "weights", inputs, bits=bits, blocks=blocks)
+    assert 0 < error(source, changed, inputs) < (0.2 if bits == 4 else 0.02)
+    assert record.options["block_size"] == size
+    assert record.options["symmetric"] is symmetric
+    assert record.options["accuracy_level"] == level
+    (node,) = (node for node in changed.graph.node if node.op_type == "MatMulNBits")
+    assert node.name == "product"
+    assert len(node.input) == (3 if symmetric else 4)
+    stated = [item.i for item in node.attribute if item.name == "accuracy_level"]
+    assert stated == [level] * bool(level)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_of_few_columns_are_stored_in_blocks(bits: Any, columns: int) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "narrow")]
+    source = model(nodes, {"w": values(K, columns)}, {"x": (ROWS, K)}, "y")
+    blocks = Blocks(accuracy_level=4)
+    changed, _, _ = quantized(source, "weights", {}, bits=bits, blocks=blocks)
+    assert 0 < error(source, changed, {"x": values(ROWS, K)}) < (0.2 if bits == 4 else 0.02)
+
+
+def embedding(columns: int, *heads: onnx.NodeProto) -> onnx.ModelProto:
+    """A table of 600 rows, and nodes that read it and `looked`, which make `y`."""
+    nodes = [helper.make_node("Gather", ["t", "x"], ["looked" if heads else "y"], "lookup"), *heads]
+    return model(nodes, {"t": values(600, columns)}, {"x": (5,)}, "y", TensorProto.INT64)
+
+
+LOOKED_UP = {"x": np.array([0, -1, 599, 7, 7])}
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [16, 32, 128])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_tables_have_blocks_in_the_form_of_weights(bits: Any, size: int, symmetric: bool) -> None:
+    source = embedding(48)
+    blocks = Blocks(size=size, symmetric=symmetric, table_bits=bits)
+    changed, choice, record = quantized(source, "weights", {}, bits=bits, blocks=blocks)
+    assert choice.chosen == Chosen(tables=frozenset({"lookup"}))
+    assert written_nodes(changed, choice.chosen) == choice.chosen
+    assert operators(changed) == ["Gather", "GatherBlockQuantized"]
+    assert record.options["table_bits"] == bits
+    assert 0 < error(source, changed, LOOKED_UP) < (0.1 if bits == 4 else 0.01)
+    assert changed.ByteSize() < source.ByteSize() * (0.3 if bits == 4 else 0.45)
+
+
+def test_an_index_outside_of_a_table_in_blocks_is_an_error_still() -> None:
+    """The kernel of blocks gives zeros for it."""
+    changed, _, _ = quantized(embedding(48), "weights", {}, bits=4, blocks=Blocks(table_bits=4))
+    for index in (600, -601):
+        with pytest.raises(Exception, match="out of data bounds"):
+            run(changed, {"x": np.array([0, 0, 0, 0, index])})
+
+
+def test_a_table_whose_rows_are_no_whole_bytes_has_8_bits_by_row() -> None:
+    source = embedding(47)
+    changed, choice, _ = quantized(source, "weights", {}, bits=4, blocks=Blocks(table_bits=4))
+    assert written_nodes(changed, choice.chosen) == choice.chosen
+    assert "GatherBlockQuantized" not in operators(changed)
+    assert 0 < error(source, changed, LOOKED_UP) < 0.01
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_table_that_a_product_reads_has_its_bytes(bits: Any, symmetric: bool) -> None:
+    """Where an artifact stores equal bytes once, tied embeddings are stored once."""
+    head = helper.make_node("Gemm", ["looked", "t"], ["y"], "head", transB=1)
+    source = embedding(64, head)
+    blocks = Blocks(symmetric=symmetric, accuracy_level=4, table_bits=bits)
+    changed, choice, _ = quantized(source, "weights", {}, bits=bits, blocks=blocks)
+    assert len(choice.chosen) == 2
+    assert 0 < error(source, changed, LOOKED_UP) < (0.2 if bits == 4 else 0.02)
+    stored = [tensor for tensor in changed.graph.initializer if "_numbers" not in tensor.name]
+    contents = [tensor.raw_data for tensor in stored]
+    assert len(stored) == (4 if symmetric else 6)
+    assert len(set(contents)) == len(stored) / 2
+    assert all(
+        tensor.data_type != TensorProto.FLOAT or "scales" in tensor.name for tensor in stored
+    )
+
+
+def test_products_and_tables_in_a_loop_read_blocks_of_the_graph_around() -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"], "same"),
+            helper.make_node("Gather", ["t", "x"], ["found"], "lookup"),
+            helper.make_node("MatMul", ["found", "w"], ["made"], "product"),
+            helper.make_node("Add", ["sum", "made"], ["next"], "more"),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("trip", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, None),
+        ],
+    )
+    nodes = [helper.make_node("Loop", ["three", "", "zero"], ["y"], "loop", body=body)]
+    constants = {"three": np.int64(3), "zero": np.zeros((5, N), np.float32)}
+    constants |= {"t": values(600, 64), "w": values(64, N)}
+    source = model(nodes, constants, {"x": (5,)}, "y", TensorProto.INT64)
+    blocks = Blocks(accuracy_level=4, table_bits=4)
+    changed, choice, _ = quantized(source, "weights", {}, bits=4, blocks=blocks)
+    assert choice.chosen.names() == {"lookup", "product"}
+    assert {"MatMulNBits", "GatherBlockQuantized"} <= set(operators(changed))
+    assert {"t", "w"}.isdisjoint(tensor.name for tensor in changed.graph.initializer)
+    assert 0 < error(source, changed, LOOKED_UP) < 0.2

@@ -62,7 +62,6 @@ def quantized(
         form=form,
         bits=bits,
         scheme=Scheme("uint8", "int8", True, SATURATES),
-        block_size=32,
         chosen=choice.chosen,
         ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds},
     )

@@ -101,11 +101,41 @@ def external_tensors(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto,
 
 
 def adopt_file(model: onnx.ModelProto, data: Path, folder: Path, name: str) -> None:
-    """Move `data`, the external file of `model`, to `folder/name` without copying it."""
+    """Move `data`, the external file of `model`, to `folder/name`.
+
+    It is copied only where much of it is there twice: equal tensors then refer to the first one.
+    """
+    firsts = _first_equals(model, data)
+    doubled = sum(
+        length
+        for at, (_, _, length) in zip(firsts, external_tensors(model), strict=True)
+        if at is not None
+    )
+    if doubled and doubled > (1 - _MAX_USED_SHARE) * data.stat().st_size:
+        keep_tensors(model, data, [at is None for at in firsts])
+    else:
+        firsts = [None] * len(firsts)
     if data.exists():
         data.rename(folder / name)
-    for tensor, offset, length in external_tensors(model):
-        _refer_to(tensor, name, offset, length, packed_forms(tensor))
+    stored = list(external_tensors(model))
+    for own, at in zip(stored, firsts, strict=True):
+        kept, offset, length = own if at is None else stored[at]
+        _refer_to(own[0], name, offset, length, packed_forms(kept))
+
+
+def _first_equals(model: onnx.ModelProto, data: Path) -> list[int | None]:
+    """For each external tensor of `model` the first one of equal bytes; None: it is that one."""
+    found: list[int | None] = []
+    known: dict[tuple[int, tuple[str, ...], bytes], list[tuple[int, int]]] = {}
+    with _mapped(data) as mapped:
+        for tensor, offset, length in external_tensors(model):
+            own = mapped[offset : offset + length]
+            alike = known.setdefault((*_sharing_key(tensor, length), own[:_ALIGN].tobytes()), [])
+            same = (i for i, at in alike if _equal(own, mapped[at : at + length]))
+            found.append(next(same, None))
+            if found[-1] is None:
+                alike.append((len(found) - 1, offset))
+    return found
 
 
 def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[str]:

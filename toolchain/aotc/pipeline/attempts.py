@@ -11,8 +11,14 @@ from typing import Final, Generic, TypeVar
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
-from aotc.pipeline.blame import precision_is_to_blame, with_evidence_of_blame, with_nodes_to_blame
+from aotc.pipeline.blame import (
+    inexact_answers,
+    precision_is_to_blame,
+    with_evidence_of_blame,
+    with_nodes_to_blame,
+)
 from aotc.pipeline.context import BuildState
+from aotc.pipeline.integers import with_exact_blocks
 from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
 from aotc.pipeline.optimize import lower_level
 from aotc.pipeline.partition import WrongNodes, all_compiled_nodes, locate_wrong_nodes
@@ -45,6 +51,8 @@ _COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
 _EMPTY_CODES: Final = WRONG | {"AOTC-R005"}
+_EXACT_BLOCKS: Final = "AOTC-N065"
+_QUICK_BLOCKS: Final = "the quickest blocks of weights"
 
 
 @record
@@ -156,8 +164,8 @@ def settle(
 # The next form of a variant that computes wrongly or does not run.
 #
 # First its provider gives up choices of its own, one by one. If parts are compiled, the nodes at
-# fault move to the variant's next provider, and then all compiled ones. Otherwise a lower level of
-# ONNX Runtime's optimizer is tried.
+# fault move to the variant's next provider, and then all compiled ones. Weights alone are computed
+# with more exactly. Otherwise a lower level of ONNX Runtime's optimizer is tried.
 
 
 @record
@@ -287,10 +295,10 @@ def with_tried_forms(
 
 
 def slowdown_findings(evidence: Evidence) -> tuple[Finding, ...]:
-    """AOTC-O003 or P013 with the cost of each change of form, which no payload contains."""
+    """AOTC-N065, O003 or P013 with the cost of each change, which no payload contains."""
     return tuple(
         Finding(
-            code="AOTC-P013" if form.provider else "AOTC-O003",
+            code=_code_of_change(form),
             what=f"a call takes {form.slowdown:.2g} times as long as with {form.form}"
             f"{f' on {form.provider}' if form.provider else ''}, whose answers are wrong",
             where=f"variant {variant.name}",
@@ -299,6 +307,12 @@ def slowdown_findings(evidence: Evidence) -> tuple[Finding, ...]:
         for form in variant.replaced_forms
         if form.slowdown is not None
     )
+
+
+def _code_of_change(form: WrongForm) -> str:
+    if form.form == _QUICK_BLOCKS:
+        return _EXACT_BLOCKS
+    return "AOTC-P013" if form.provider else "AOTC-O003"
 
 
 def _next_form(
@@ -313,6 +327,8 @@ def _next_form(
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
         return _without_choice(form, lowered, error, given_up, state)
+    if inexact_answers(error) and (exact := with_exact_blocks(plan)) is not None:
+        return _with_exact_blocks(form, lowered, error, exact, state)
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else WRONG)
         or not plan.may_lower_level
@@ -381,6 +397,25 @@ def _without_choice(
             Finding(code=given_up.code, what=given_up.what[:500], where=where),
         ),
         tried=(*form.tried, WrongForm(form=given_up.choice, reason=error.line()[:500])),
+    )
+
+
+def _with_exact_blocks(
+    form: Form, lowered: LoweredModel, error: AotcError, exact: VariantPlan, state: BuildState
+) -> Form:
+    """The form whose weights are computed with in float32; where tables were smaller, in 8 bits."""
+    state.announce(error.line())
+    spec = exact.quantization
+    taken = f"accuracy_level: {spec.accuracy_level}, table_bits: {spec.table_bits}"
+    what = f"{lowered.plan.precision}: {_reason(error)}; {taken} are taken"
+    where = f"variant {lowered.plan.name}"
+    return replace(
+        form,
+        plan=exact,
+        first=form.first or _of_proof(error),
+        replaced=form.replaced or lowered,
+        findings=(*form.findings, Finding(code=_EXACT_BLOCKS, what=what[:500], where=where)),
+        tried=(*form.tried, WrongForm(form=_QUICK_BLOCKS, reason=error.line()[:500])),
     )
 
 

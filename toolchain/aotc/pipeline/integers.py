@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import onnx
 
@@ -24,7 +24,7 @@ from aotc.pipeline.plan import form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import HALF_TYPES, lift_constants
 from aotc.precision.kernel_rates import rates_of
-from aotc.precision.quantize import Quantize, Scheme, written_nodes
+from aotc.precision.quantize import Blocks, Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import (
     BY_FORM,
     NOT_OBSERVED,
@@ -41,7 +41,15 @@ from aotc.session.worker import REQUEST
 from aotc.sizes.inputs.fixtures import SEARCHED, STATED
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.precision import QuantizationSpec, QuantizedForm, WantedPrecision, matching_names
+from aotc.spec.precision import (
+    AccuracyLevel,
+    BlockSize,
+    QuantizationSpec,
+    QuantizedForm,
+    TableBits,
+    WantedPrecision,
+    matching_names,
+)
 from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
 from aotc.spec.variant import PassRecord, SessionSpec
@@ -51,6 +59,13 @@ QUANTIZED: Final = frozenset({"int8", "int4"})
 _AXIS_OPSET: Final = 13
 _MIN_OPSET: Final = 10
 _FOLDER: Final = "prepared"
+# Block size, symmetric, accuracy level.  Larger blocks are quicker; smaller ones, and zero points,
+# are more exact in the same time.  In float32, 8 bits are slow, and 4 are quick on some CPUs.
+_TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], ...]]] = {
+    "int8": ((128, True, 4), (32, True, 4)),
+    "int4": ((128, True, 4), (32, True, 4), (32, False, 4), (16, False, 4), (32, True, 0)),
+}
+_OF_OTHERS: Final[tuple[tuple[BlockSize, bool, AccuracyLevel], ...]] = ((32, True, 0),)
 # How many samples are compared as they are; each is one more run of every such variant.
 _MAX_SAMPLES: Final = 8
 
@@ -162,6 +177,7 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "bits": 4 if plan.precision == "int4" else 8,
         "quantization": encode(spec, full=True),
         "reduce_range": _reduces_range(plan, context),
+        "blocks": encode(_blocks(plan)),
         "method": calibration.method,
         "percentile": calibration.percentile,
         "samples": list(samples),
@@ -169,6 +185,56 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "isa": context.target.isa,
         "where": where,
     }
+
+
+def _blocks(plan: VariantPlan) -> Blocks:
+    """How weights alone are stored: as stated, else as is quick on the CPU provider."""
+    spec = plan.quantization
+    bits: TableBits = 4 if plan.precision == "int4" else 8
+    stated = spec.accuracy_level
+    return Blocks(
+        size=spec.block_size or 32,
+        symmetric=spec.symmetric is not False,
+        accuracy_level=stated if stated is not None else 4 if plan.cpu_only else 0,
+        table_bits=(spec.table_bits or bits) if plan.cpu_only else None,
+    )
+
+
+def with_exact_blocks(plan: VariantPlan) -> VariantPlan | None:
+    """`plan` with weights alone computed with in float32, and tables of 8 bits, if not stated.
+
+    None if nothing changes by that.
+    """
+    spec = plan.quantization
+    if plan.precision != "int4" and (plan.precision != "int8" or spec.form != "weights"):
+        return None
+    level: AccuracyLevel = 0 if spec.accuracy_level is None else spec.accuracy_level
+    exact = replace(
+        plan,
+        quantization=replace(spec, accuracy_level=level, table_bits=spec.table_bits or 8),
+    )
+    return exact if _blocks(exact) != _blocks(plan) else None
+
+
+def weight_settings(
+    precision: Literal["int8", "int4"], spec: QuantizationSpec, providers: Sequence[str]
+) -> tuple[QuantizationSpec, ...]:
+    """What to try of weights alone on `providers`, the likely quickest first.
+
+    What `spec` states is in all of them.
+    """
+    tried = _TRIED_BLOCKS[precision] if tuple(providers) == ("cpu",) else _OF_OTHERS
+    found: dict[QuantizationSpec, None] = {}
+    for size, symmetric, level in tried:
+        made = replace(
+            spec,
+            form="weights",
+            block_size=spec.block_size or size,
+            symmetric=symmetric if spec.symmetric is None else spec.symmetric,
+            accuracy_level=level if spec.accuracy_level is None else spec.accuracy_level,
+        )
+        found[made] = None
+    return tuple(found)
 
 
 def _reduces_range(plan: VariantPlan, context: BuildContext) -> bool:
@@ -225,7 +291,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
         form=form,
         bits=request["bits"],
         scheme=scheme,
-        block_size=request["quantization"]["block_size"],
+        blocks=decode(Blocks, request["blocks"]),
         method=request["method"],
         chosen=choice.chosen,
         ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},

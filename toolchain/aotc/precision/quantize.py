@@ -2,8 +2,9 @@
 
 Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
 `dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
-weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
-keep their types.  Which nodes are quantized is decided before, in `quantized_nodes`.
+weights alone, in blocks.  Tables of embeddings have 8 bits by row, or blocks as products have.
+Inputs and outputs keep their types.  Which nodes are quantized is decided before, in
+`quantized_nodes`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from aotc.graph.view import (
     made_values,
     subgraphs,
 )
-from aotc.spec.precision import QuantizedForm
+from aotc.spec.precision import AccuracyLevel, QuantizedForm, TableBits
 from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
@@ -310,12 +311,25 @@ class Chosen:
 
 
 @record
+class Blocks:
+    """How the form `weights` stores weights: `size` of them, along the summed axis, share a scale.
+
+    Zero points are those of ONNX Runtime where they are `symmetric`, else each block has its own.
+    `accuracy_level` is MatMulNBits'.  Tables have blocks of `table_bits` bits, None: rows of 8.
+    """
+
+    size: int = 32
+    symmetric: bool = True
+    accuracy_level: AccuracyLevel = 0
+    table_bits: TableBits | None = None
+
+
+@record
 class Quantize(Pass):
     """Quantize the `chosen` nodes of a model whose weights are in memory.
 
     `ranges` are the smallest and the largest value of activations, by name; `method` is how they
-    were found.  Of `block_size` weights, each of `bits` bits, a scale is shared in the form
-    `weights`.
+    were found.  Weights of products have `bits` bits, in the form `weights` in `blocks`.
     """
 
     name = "quantize"
@@ -323,7 +337,7 @@ class Quantize(Pass):
     form: QuantizedForm
     bits: Literal[4, 8]
     scheme: Scheme
-    block_size: int
+    blocks: Blocks = Blocks()
     method: str = ""
     chosen: Chosen = field(default_factory=Chosen)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -332,7 +346,10 @@ class Quantize(Pass):
         """What decides the numbers, in this form."""
         found: dict[str, object] = {"form": self.form, "bits": self.bits}
         if self.form == "weights":
-            return {**found, "block_size": self.block_size}
+            blocks = self.blocks
+            found |= {"block_size": blocks.size, "symmetric": blocks.symmetric}
+            found |= {"accuracy_level": blocks.accuracy_level}
+            return {**found, "table_bits": blocks.table_bits or 8} if self.chosen.tables else found
         found |= {
             "activations": self.scheme.activations,
             "weights": self.scheme.weights,
@@ -348,38 +365,75 @@ class Quantize(Pass):
             quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
         # Constants of several forms differ, also where they are made of the same.
         with placeholder_names(model) as names:
-            quantize_tables(model, names.nodes(chosen.tables))
+            in_blocks = self.blocks if self.form == "weights" else Blocks()
+            quantize_tables(model, names.nodes(chosen.tables), in_blocks)
             split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
             quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
-            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)
+            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.blocks)
 
 
 def quantize_blocks(
-    model: onnx.ModelProto, chosen: Collection[str], bits: int, block_size: int
+    model: onnx.ModelProto, chosen: Collection[str], bits: Literal[4, 8], blocks: Blocks
 ) -> None:
-    """Quantize the `chosen` MatMul nodes; `block_size` weights along the summed axis share a scale.
+    """Write the `chosen` MatMul nodes as MatMulNBits, also in bodies.
 
     Raises `ImportError` where a library of the quantizer is not installed.
     """
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    import onnx
 
-    if not chosen:
-        return
-    left = [node.name for node in every_node(model) if node.name not in chosen]
-    quantizer = MatMulNBitsQuantizer(
-        model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
-    )
-    # It tells of each node.
-    logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
-    quantizer.process()
-    # Products that share weights have them quantized once each, under the same names.
-    for graph in every_graph(model):
-        seen: set[str] = set()
-        for index, tensor in reversed(list(enumerate(graph.initializer))):
-            if tensor.name in seen:
-                del graph.initializer[index]
-            seen.add(tensor.name)
+    for scope in scopes_of(model.graph):
+        made = {}
+        for node in scope.graph.node:
+            if node.op_type != "MatMul" or node.name not in chosen:
+                continue
+            name = node.input[1]
+            found = scope.constant(name)
+            assert found is not None
+            tensor, holder = found
+            depth, columns = tensor.dims
+            stored = [f"{name}_Q{bits}", f"{name}_scales"]
+            stored += [] if blocks.symmetric else [f"{name}_zero_points"]
+            # Products that share weights read the same blocks.
+            if all(item.name != stored[0] for item in holder.initializer):
+                parts = _blocks_of(onnx.numpy_helper.to_array(tensor), bits, blocks)
+                for each, values in zip(stored, parts, strict=True):
+                    add_constant(holder, each, values)
+            product = onnx.helper.make_node(
+                "MatMulNBits",
+                [node.input[0], *stored],
+                list(node.output),
+                node.name,
+                domain=MICROSOFT,
+                K=depth,
+                N=columns,
+                bits=bits,
+                block_size=blocks.size,
+            )
+            if blocks.accuracy_level:
+                level = onnx.helper.make_attribute("accuracy_level", blocks.accuracy_level)
+                product.attribute.append(level)
+            made[node.name] = [product]
+            require_domain(model, MICROSOFT)
+        replace_nodes(scope.graph, made)
     drop_unread(model)
+
+
+def _blocks_of(values: Array, bits: int, blocks: Blocks) -> list[Array]:
+    """Blocks of `values` [depth, columns] as MatMulNBits reads them.
+
+    Integers, uint8 [columns, blocks, bytes]; scales, float32 [columns, blocks]; and, unless they
+    are symmetric, zero points, uint8 [columns, bytes].
+    """
+    from onnxruntime.quantization.matmul_nbits_quantizer import (
+        DefaultWeightOnlyQuantConfig,
+        DefaultWeightOnlyQuantizer,
+    )
+
+    quantizer = DefaultWeightOnlyQuantizer(
+        DefaultWeightOnlyQuantConfig(blocks.size, blocks.symmetric, bits=bits)
+    )
+    packed, scales, zeros = quantizer.qbits_block_quant(np.ascontiguousarray(values))
+    return [packed, scales] if blocks.symmetric else [packed, scales, zeros]
 
 
 def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Scheme) -> None:
@@ -485,37 +539,82 @@ def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.Node
     return made
 
 
-def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
+def quantize_tables(model: onnx.ModelProto, chosen: Collection[str], blocks: Blocks) -> None:
     """Quantize the constant tables of the `chosen` Gather nodes, of shape [rows, columns].
 
-    Each row has a scale.
+    In `blocks` along its columns if they are whole bytes, else each row has 8 bits and a scale.
+    Raises `ImportError` where a library of the quantizer is not installed.
     """
     import onnx
 
-    make = onnx.helper.make_node
     for scope in scopes_of(model.graph):
         made = {}
         for node in scope.graph.node:
             if node.op_type != "Gather" or node.name not in chosen:
                 continue
-            table, places, output = node.input[0], node.input[1], node.output[0]
-            found = scope.constant(table)
+            found = scope.constant(node.input[0])
             assert found is not None
             tensor, holder = found
             values = onnx.numpy_helper.to_array(tensor)
-            rows = quantized(values, _ROWS, 0)
-            add_constant(holder, f"{table}_rows", rows.values)
-            add_constant(holder, f"{table}_row_scales", rows.scale.reshape(-1, 1))
-            integers, cast, scale = (f"{output}_{what}" for what in ("rows", "float", "scales"))
-            to = onnx.TensorProto.FLOAT
-            made[node.name] = [
-                make("Gather", [f"{table}_rows", places], [integers], node.name, axis=0),
-                make("Gather", [f"{table}_row_scales", places], [scale], f"{node.name}_s", axis=0),
-                make("Cast", [integers], [cast], f"{node.name}_cast", to=to),
-                make("Mul", [cast, scale], [output], f"{node.name}_scaled"),
-            ]
+            bits = blocks.table_bits
+            if bits is None or values.shape[1] * bits % 8:
+                made[node.name] = _rows_read(node, values, holder)
+            else:
+                made[node.name] = _blocks_read(node, values, holder, bits, blocks)
+                require_domain(model, MICROSOFT)
         replace_nodes(scope.graph, made)
     drop_unread(model)
+
+
+def _rows_read(
+    node: onnx.NodeProto, values: Array, holder: onnx.GraphProto
+) -> list[onnx.NodeProto]:
+    import onnx
+
+    make = onnx.helper.make_node
+    table, places, output = node.input[0], node.input[1], node.output[0]
+    rows = quantized(values, _ROWS, 0)
+    add_constant(holder, f"{table}_rows", rows.values)
+    add_constant(holder, f"{table}_row_scales", rows.scale.reshape(-1, 1))
+    integers, cast, scale = (f"{output}_{what}" for what in ("rows", "float", "scales"))
+    return [
+        make("Gather", [f"{table}_rows", places], [integers], node.name, axis=0),
+        make("Gather", [f"{table}_row_scales", places], [scale], f"{node.name}_s", axis=0),
+        make("Cast", [integers], [cast], f"{node.name}_cast", to=onnx.TensorProto.FLOAT),
+        make("Mul", [cast, scale], [output], f"{node.name}_scaled"),
+    ]
+
+
+def _blocks_read(
+    node: onnx.NodeProto, values: Array, holder: onnx.GraphProto, bits: int, blocks: Blocks
+) -> list[onnx.NodeProto]:
+    """A table's bytes are those of a product with its transpose: an artifact stores them once."""
+    import onnx
+
+    make = onnx.helper.make_node
+    table, output = node.input[0], node.output[0]
+    packed, *others = _blocks_of(values.T, bits, blocks)
+    rows = packed.reshape(len(values), -1)[:, : values.shape[1] * bits // 8]
+    stored = [f"{table}_table_{what}" for what in (f"Q{bits}", "scales", "zero_points")]
+    for each, part in zip(stored, (rows, *others), strict=False):
+        add_constant(holder, each, part)
+    # The kernel gives zeros for an index outside of the table, where Gather is an error.
+    numbers = add_constant(holder, f"{table}_numbers", np.arange(len(values), dtype=np.int32))
+    places = f"{output}_places"
+    return [
+        make("Gather", [numbers, node.input[1]], [places], f"{node.name}_places", axis=0),
+        make(
+            "GatherBlockQuantized",
+            [stored[0], places, *stored[1 : 1 + len(others)]],
+            [output],
+            node.name,
+            domain=MICROSOFT,
+            bits=bits,
+            block_size=blocks.size,
+            gather_axis=0,
+            quantize_axis=1,
+        ),
+    ]
 
 
 def quantize_static(
@@ -679,7 +778,8 @@ def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
         for name in (node.input[:1] if node.op_type == "QuantizeLinear" else node.output)
         if node.op_type in ("QuantizeLinear", "DequantizeLinear")
     }
-    blocks = {name for name, node in left.items() if node.op_type == "MatMulNBits"}
+    read_in_blocks = ("MatMulNBits", "GatherBlockQuantized")
+    blocks = {name for name, node in left.items() if node.op_type in read_in_blocks}
     static = {
         name
         for name in chosen.static
@@ -688,6 +788,6 @@ def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
     return Chosen(
         frozenset(static),
         frozenset(n for n in chosen.dynamic if n in left and left[n].op_type in _DYNAMIC),
-        frozenset(n for n in chosen.weights if blocks & {f"{n}_Q4", f"{n}_Q8"}),
-        frozenset(n for n in chosen.tables if f"{n}_scaled" in left),
+        chosen.weights & blocks,
+        frozenset(n for n in chosen.tables if n in blocks or f"{n}_scaled" in left),
     )

@@ -163,6 +163,10 @@ Form = Literal["auto", "static", "dynamic", "weights"]
 QuantizedForm = Literal["static", "dynamic", "weights"]
 Integers = Literal["auto", "int8", "uint8"]
 RangeMethod = Literal["minmax", "entropy", "percentile"]
+BlockSize = Literal[16, 32, 64, 128, 256]
+# Level 1 of ONNX Runtime is what 0 is on CPUs: the same answers in the same time.
+AccuracyLevel = Literal[0, 4]
+TableBits = Literal[4, 8]
 
 
 @record
@@ -184,8 +188,24 @@ class QuantizationSpec:
         "where the variant must mean the same on CPUs with and without VNNI",
     ] = None
     block_size: Annotated[
-        Literal[16, 32, 64, 128, 256], "weights that share a scale, in the form weights"
-    ] = 32
+        BlockSize | None, "weights that share a scale, in the form weights.  Unset: 32"
+    ] = None
+    symmetric: Annotated[
+        bool | None,
+        "blocks of weights without zero points, in the form weights; with them, int4 is a little "
+        "more exact and a fortieth larger.  Unset: true",
+    ] = None
+    accuracy_level: Annotated[
+        AccuracyLevel | None,
+        "what products multiply in the form weights, as ONNX Runtime numbers it.  4: integers of 8 "
+        "bits, for which activations are quantized in each call; 0: float32.  Unset: 4 on the CPU "
+        "provider, where its answers are exact enough, else 0",
+    ] = None
+    table_bits: Annotated[
+        TableBits | None,
+        "bits of tables of embeddings in the form weights.  Unset: those of products on the CPU "
+        "provider, where that is exact enough, else 8",
+    ] = None
     operators: Annotated[
         tuple[str, ...], "operators that are quantized; none: all that gain by it"
     ] = ()

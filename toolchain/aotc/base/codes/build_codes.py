@@ -358,6 +358,13 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Calls of a variant in a lower precision take longer than those of the same variant in 'keep', by more than the "
      "noise. The profile says with 'goal' that the precision is for size or for memory.",
      "Nothing to do. To have a limit, write 'budgets: {speedup: 0.8}' in the profile."),
+    ("AOTC-N065", "weights alone are computed with more exactly", FINDING,
+     "In the quickest form of weights alone on CPUs, products multiply integers of 8 bits, for which activations are "
+     "quantized in each call, and tables of embeddings have the bits of products. Its answers breached a limit. In the "
+     "form that was built, products compute in float32, which is slower, and tables have 8 bits. The evidence records "
+     "the cost.",
+     "To build it without trying the other one, write what the message names under 'quantization' in the profile. The "
+     "quickest form is more exact with 'symmetric: false' or a smaller 'block_size'."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
