@@ -41,7 +41,7 @@ from aotc.graph.view import (
 from aotc.precision.half_conversion import interface_elements
 from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import scopes_of
-from aotc.precision.quantized_nodes import Observed, Weighing
+from aotc.precision.quantized_nodes import Observed, ProductTimes, Weighing, Weighs
 from aotc.session.inference import with_types
 from aotc.session.sessions import create_session
 from aotc.sizes.inputs.flow import Flow
@@ -321,7 +321,8 @@ def test_a_value_that_a_body_reads_is_dequantized_for_it() -> None:
 
     def conversions(read: str) -> int:
         model = choice(body([node("Abs", read, "t")], "t"), products, weights)
-        found = Weighing(model, observed, rates_of(())).worth(["a", "b"])
+        times = ProductTimes(model, observed, Weighs(rates_of(())))
+        found = Weighing(model, observed, times).worth(["a", "b"])
         assert found.nodes == {"a", "b"}
         return found.boundaries
 

@@ -36,6 +36,11 @@ from aotc.spec.payload import Finding
 from aotc.spec.profile import Profile
 
 CPU_FORMS = [("keep", "auto"), ("int8", "static"), ("int8", "dynamic")]
+AUTO_FORMS = [
+    *CPU_FORMS,
+    *(("int8", form) for form in ("mixed", "weights")),
+    *(("int4", form) for form in ("mixed", "weights")),
+]
 CUDA_FORMS = [("keep", "auto"), ("float16", "auto"), ("bfloat16", "auto"), ("tf32", "auto")]
 
 
@@ -72,7 +77,7 @@ def test_every_backend_has_the_precisions_that_it_is_quicker_in() -> None:
 
 
 def test_on_the_cpu_the_forms_of_int8_are_tried_and_half_precision_is_not() -> None:
-    assert forms(profile()) == CPU_FORMS
+    assert forms(profile()) == AUTO_FORMS
 
 
 def test_on_cuda_what_its_tensor_cores_compute_in_is_tried() -> None:
@@ -81,17 +86,18 @@ def test_on_cuda_what_its_tensor_cores_compute_in_is_tried() -> None:
 
 def test_a_form_that_the_profile_states_is_the_only_one_tried() -> None:
     stated = profile(quantization={"form": "weights"})
-    assert forms(stated) == [("keep", "auto"), ("int8", "weights")]
+    assert forms(stated) == [("keep", "auto"), ("int8", "weights"), ("int4", "weights")]
 
 
 def test_what_saves_space_alone_is_tried_where_the_profile_lists_it() -> None:
     stated = profile(tune={"precision": ["int4", "float16"]})
-    assert forms(stated) == [*CPU_FORMS, ("int4", "auto"), ("float16", "auto")]
+    assert forms(stated) == [*AUTO_FORMS, ("float16", "auto")]
+    assert forms(stated, tune=True) == [*CPU_FORMS, ("int4", "auto"), ("float16", "auto")]
 
 
 def test_a_precision_that_no_provider_has_is_not_tried() -> None:
     stated = profile(tune={"precision": ["tf32"]})
-    assert forms(stated) == CPU_FORMS
+    assert forms(stated) == AUTO_FORMS
 
 
 def test_only_variants_in_auto_have_candidates_without_tune() -> None:
@@ -101,7 +107,7 @@ def test_only_variants_in_auto_have_candidates_without_tune() -> None:
     )
     assert wants_auto(stated)
     assert {tried.variant for tried in candidates(stated, tune=False)} == {"quick"}
-    assert forms(stated, variant="quick") == CPU_FORMS
+    assert forms(stated, variant="quick") == AUTO_FORMS
     # With --tune all variants have some.
     assert forms(stated, tune=True, variant="plain") == [("keep", "auto")]
     assert not wants_auto(profile(precision="int8"))
@@ -397,6 +403,8 @@ def test_a_model_that_is_left_as_it_is_did_not_pass(tmp_path: Path) -> None:
 def table_of(
     asked: Profile, stages: Stages, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[TuningCandidate, ...]:
+    forms = {"int8": ("static", "dynamic"), "int4": ()}
+    monkeypatch.setattr(candidate_trials, "_FORMS", forms)
     monkeypatch.setattr(candidate_trials, "accepts_run", lambda *_: True)
     monkeypatch.setattr(
         candidate_trials, "first_equals", lambda made: {each: each for each in made}

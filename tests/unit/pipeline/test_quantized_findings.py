@@ -49,6 +49,8 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "kept": [],
             "unfused": [],
             "isa": [],
+            "sizes": {},
+            "goal": "speed",
             "where": "variant portable",
             **fields,
         }

@@ -19,7 +19,7 @@ from aotc.graph.view import every_node
 from aotc.host.probe import probe
 from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import Blocks, Chosen, Quantize, Scheme, written_nodes
-from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, choose, observable
+from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, Weighs, choose, observable
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.variant import PassRecord
 
@@ -86,7 +86,7 @@ def quantized(
     found = onnx.ModelProto()
     found.CopyFrom(source)
     observed = seen(source, inputs) if form == "static" else {}
-    choice = choose(found, form, (), kept, observed, rates_of(()))
+    choice = choose(found, form, (), kept, observed, Weighs(rates_of(())))
     ranges = {name: each.bounds for name, each in observed.items() if each.bounds is not None}
     change = Quantize(
         form=form,
@@ -303,7 +303,7 @@ def test_an_activation_that_was_not_finite_or_not_seen_keeps_its_node() -> None:
             "kept: values that are not finite",
         ),
     ):
-        choice = choose(source, "static", (), (), observed, rates_of(()))
+        choice = choose(source, "static", (), (), observed, Weighs(rates_of(())))
         assert choice.reasons == {"product": why}
 
 
@@ -315,7 +315,7 @@ def test_weights_without_elements_stay() -> None:
     source = model(nodes, {"w": values(K, 0)}, {"x": (ROWS, K)}, "y")
     for form in BY_FORM:
         observed = {"x": Observed((0.0, 1.0), (ROWS, K)), "p": Observed(None, (ROWS, 0))}
-        choice = choose(source, form, (), (), observed, rates_of(()))  # type: ignore[arg-type]
+        choice = choose(source, form, (), (), observed, Weighs(rates_of(())))  # type: ignore[arg-type]
         assert choice.reasons == {"none": "kept: weights without elements"}
 
 

@@ -18,7 +18,7 @@ from aotc.graph.view import every_graph, every_node
 from aotc.host.probe import probe
 from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import Quantize, Scheme
-from aotc.precision.quantized_nodes import Observed, choose, observable
+from aotc.precision.quantized_nodes import Observed, Weighs, choose, observable
 
 ROWS, WIDTH = 64, 96
 FORMS = ("static", "dynamic", "weights")
@@ -56,7 +56,7 @@ def quantized(
             )
             for name in names
         }
-    choice = choose(model, form, (), (), observed, rates_of(()))
+    choice = choose(model, form, (), (), observed, Weighs(rates_of(())))
     assert len(choice.chosen)
     change = Quantize(
         form=form,

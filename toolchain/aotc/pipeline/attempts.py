@@ -28,6 +28,7 @@ from aotc.pipeline.timing import time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
     LoweredModel,
+    LoweredVariants,
     ProvenModel,
     ProvenVariants,
     ReferenceRun,
@@ -59,12 +60,13 @@ _QUICK_BLOCKS: Final = "the quickest blocks of weights"
 class Attempt:
     """What goes through the stages at once: variants, each in its current form.
 
-    `ahead` are results of the optimizer that were started earlier.
+    `ahead` are results of the optimizer that were started earlier, `lowered` what is proven alone.
     """
 
     forms: tuple[Form, ...]
     state: BuildState
     ahead: Ahead = field(default_factory=dict)
+    lowered: LoweredVariants | None = None
 
     @property
     def names(self) -> str:
@@ -140,23 +142,26 @@ def settle(
     ahead: Ahead | None = None,
     *,
     others: bool = True,
+    lowered: LoweredVariants | None = None,
 ) -> Steps[Settled]:
     """All variants; those that fail are tried in other forms until none is left.
 
-    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
-    ended an attempt, after the first refusal if other forms were tried.
+    `ahead` and `lowered` are of the first form, and without `others` there is no other.  Raises
+    what ended an attempt, after the first refusal if other forms were tried.
     """
     forms = {plan.name: Form(plan=plan) for plan in plans}
     at_round = state
     for number in count(1):
         try:
-            made = yield Attempt(forms=tuple(forms.values()), state=at_round, ahead=ahead or {})
+            made = yield Attempt(
+                forms=tuple(forms.values()), state=at_round, ahead=ahead or {}, lowered=lowered
+            )
             following = next_forms(forms, made.failed, at_round) if others else {}
         except AotcError as error:
             raise first_refusal(forms, error) from None
         if not following:
             break
-        forms, ahead = {**forms, **following}, None
+        forms, ahead, lowered = {**forms, **following}, None, None
         at_round = state.below(f"again-{number}")
     return Settled(variants=made, forms=forms)
 

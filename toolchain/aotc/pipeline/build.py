@@ -33,6 +33,7 @@ from aotc.pipeline.attempts import (
     with_tried_forms,
     without_empty_sizes,
 )
+from aotc.pipeline.auto import choose_precisions
 from aotc.pipeline.cache import BuildCache
 from aotc.pipeline.context import BuildContext, BuildState, Clock
 from aotc.pipeline.custom_ops import stage_custom_ops
@@ -307,7 +308,7 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
         choice = choose_as_before(Path(request.tuned_from), context)
     elif request.tune:
         model = _analyzed(_imported(request, state), state)
-        choice = through_stages(model, choose_by_trials(model, state, tune=True))
+        choice = through_stages(model, choose_by_trials(model, state))
     state = state.asking(choice.context)
     slot = cache_slot(given["model"] if given else None, request.name, state)
     cached = cached_artifact(slot, folder, state) if slot is not None else None
@@ -316,7 +317,8 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
     else:
         if not request.is_tuned and wants_auto(context.profile):
             model = _analyzed(_imported(request, state), state)
-            choice = through_stages(model, choose_by_trials(model, state, tune=False))
+            lowers = partial(_only_lowered, model)
+            choice = through_stages(model, choose_precisions(model, state, lowers))
         artifact, evidence = _built(request, model, folder, choice, state)
     if choice.table:
         measured_on = choice.measured_on or evidence.model_sha256
@@ -426,7 +428,10 @@ def through_stages(model: AnalyzedModel, steps: Steps[Result]) -> Result:
     attempts = Attempts(steps)
     for attempt in attempts:
         with attempts.refusals_answer():
-            lowered, findings = _lowered(model, attempt)
+            if attempt.lowered is not None:
+                lowered, findings = attempt.lowered, attempt.findings
+            else:
+                lowered, findings = _lowered(model, attempt)
             attempts.answer(prove_all(lowered, findings, attempt.state))
     return attempts.result
 
@@ -446,9 +451,18 @@ def _lowered(model: AnalyzedModel, attempt: Attempt) -> tuple[LoweredVariants, l
     return lowered, [*attempt.findings, *noticed]
 
 
+def _only_lowered(
+    model: AnalyzedModel, plans: Sequence[VariantPlan], state: BuildState
+) -> LoweredVariants:
+    """Variants that are not proven, with all findings."""
+    forms = tuple(Form(plan=plan) for plan in plans)
+    made, findings = _lowered(model, Attempt(forms=forms, state=state))
+    return replace(made, findings=(*findings, *made.findings))
+
+
 def _in_keep(model: AnalyzedModel, plan: VariantPlan, state: BuildState) -> LoweredModel:
     """A variant that is only timed; raises what refuses it."""
-    made, _ = _lowered(model, Attempt(forms=(Form(plan=plan),), state=state))
+    made = _only_lowered(model, [plan], state)
     for _, refusal in made.refused:
         raise refusal
     return made.lowered[0]

@@ -20,7 +20,7 @@ from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import needs_one_sign
-from aotc.pipeline.plan import form_of, is_built_here, observes
+from aotc.pipeline.plan import OBSERVING, form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import HALF_TYPES, lift_constants
 from aotc.precision.kernel_rates import rates_of
@@ -30,6 +30,7 @@ from aotc.precision.quantized_nodes import (
     NOT_OBSERVED,
     Choice,
     Observed,
+    Weighs,
     choose,
     observable,
 )
@@ -44,6 +45,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import (
     AccuracyLevel,
     BlockSize,
+    Goal,
     QuantizationSpec,
     QuantizedForm,
     TableBits,
@@ -59,6 +61,7 @@ QUANTIZED: Final = frozenset({"int8", "int4"})
 _AXIS_OPSET: Final = 13
 _MIN_OPSET: Final = 10
 _FOLDER: Final = "prepared"
+_FEW_BITS: Final = 4
 # Block size, symmetric, accuracy level.  Larger blocks are quicker; smaller ones, and zero points,
 # are more exact in the same time.  In float32, 8 bits are slow, and 4 are quick on some CPUs.
 _TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], ...]]] = {
@@ -161,7 +164,9 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
     form = quantized_form(plan, context)
-    samples = calibration_samples(specialized.analyzed, state) if form == "static" else ()
+    mixes = form == "mixed" and plan.precision == "int8" and has_samples(context)
+    observes = form == "static" or mixes
+    samples = calibration_samples(specialized.analyzed, state) if observes else ()
     _require_possible(form, spec, where)
     names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
@@ -183,6 +188,8 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "samples": list(samples),
         "kept": [name for name in names if name in kept],
         "isa": context.target.isa,
+        "sizes": {name: dim.opt for name, dim in specialized.sizes.dims.items()},
+        "goal": goal_of(plan, context),
         "where": where,
     }
 
@@ -237,6 +244,12 @@ def weight_settings(
     return tuple(found)
 
 
+def goal_of(plan: VariantPlan, context: BuildContext) -> Goal:
+    """What a lower precision of a variant is for; that of a companion is the profile's."""
+    stated = (spec.goal for spec in context.profile.variants if spec.name == plan.spec)
+    return next(stated, None) or context.profile.goal
+
+
 def _reduces_range(plan: VariantPlan, context: BuildContext) -> bool:
     """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
     spec = plan.quantization
@@ -280,11 +293,13 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     form: QuantizedForm = request["form"]
     operators = request["quantization"]["operators"]
     observed: Mapping[str, Observed] = {}
-    if form == "static":
+    if request["samples"]:
         observed = observed_ranges(request, observable(model, operators))
-    rates = rates_of(request["isa"])
+    weighs = Weighs(rates_of(request["isa"]), request["sizes"], request["goal"] == "speed")
     unfused = {name.removesuffix("_quantized") for name in request["unfused"]}
-    choice = choose(model, form, operators, left, observed, rates, unfused)
+    widens = form == "mixed" and request["bits"] == _FEW_BITS
+    form = "weights" if widens else form
+    choice = choose(model, form, operators, left, observed, weighs, unfused, widens=widens)
     if not len(choice.chosen):
         raise _nothing(choice, request)
     chosen = Quantize(
@@ -320,7 +335,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     externalize(model, place.parent, data.name)
     place.write_bytes(model.SerializeToString(deterministic=True))
     options = (
-        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
+        {**made.options, "samples": len(request["samples"])} if request["samples"] else made.options
     )
     return replace(made, options=options, matched=choice.matched(), kept=reasons)
 
@@ -344,7 +359,8 @@ def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
     return Scheme(
         activations="uint8" if spec["activations"] == "auto" else spec["activations"],
         weights="int8" if spec["weights"] == "auto" else spec["weights"],
-        per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
+        per_channel=spec["per_channel"]
+        and (opset >= _AXIS_OPSET or request["form"] not in OBSERVING),
         reduce_range=request["reduce_range"],
     )
 
@@ -476,7 +492,7 @@ def may_be_static(profile: Profile, *, tune: bool) -> bool:
     specs = profile.variants
     if tune and "int8" in profile.tune.precision:
         stated = {(spec.quantization or profile.quantization).form for spec in specs}
-        if stated & {"auto", "static"}:
+        if stated & {"auto", *OBSERVING}:
             return True
     return any(
         observes(

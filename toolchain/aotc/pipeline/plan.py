@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _MAX_LENGTH: Final = 100
 _DYNAMIC: Final[Mapping[str, int]] = {}
 # In the order in which `auto` takes the first that all providers run.
+# Forms of int8 that observe activations.
+OBSERVING: Final = frozenset({"static", "mixed"})
 _AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
@@ -525,10 +527,10 @@ def form_of(
 ) -> QuantizedForm:
     """The form of int8 or int4: as stated, else the first that all `backends` run.
 
-    int4 is always of weights alone, and static needs `samples`.
+    int4 is of weights alone, or mixed, and static needs `samples`.
     """
     if precision == "int4":
-        return "weights"
+        return "mixed" if spec.form == "mixed" else "weights"
     if spec.form != "auto":
         return spec.form
     possible = _AUTO if samples else _AUTO[1:]
@@ -545,9 +547,9 @@ def observes(
 
     With the form `auto`, that is for `backends` to say: CUDA runs integers of weights alone.
     """
-    return (
-        precision in ("int8", "auto") and form_of("int8", spec, backends, samples=True) == "static"
-    )
+    if precision not in ("int8", "auto"):
+        return False
+    return form_of("int8", spec, backends, samples=True) in OBSERVING
 
 
 def labelled_set(task: TaskGate, context: BuildContext) -> Path:

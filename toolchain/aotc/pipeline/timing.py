@@ -84,6 +84,36 @@ def time_alternately(
     return timed, measured["same_bytes"]
 
 
+def seconds_by_turns(
+    lowered: Sequence[LoweredModel],
+    reference: ReferenceRun,
+    state: BuildState,
+    *,
+    rounds: tuple[int, int],
+    one_thread: bool,
+    folder: Path,
+    where: str,
+) -> list[list[float]]:
+    """By variant, the seconds of a call of it in each round: with `one_thread` of the processor.
+
+    Raises the error of a variant whose captured graph is refused.
+    """
+    candidates = [_candidate(item, state) for item in lowered]
+    measured = _measured(
+        candidates,
+        reference,
+        state,
+        rounds=rounds,
+        folder=folder,
+        where=where,
+        one_thread=one_thread,
+    )
+    for item in measured["seconds"]:
+        if isinstance(item, dict):
+            raise AotcError(**item)
+    return list(measured["seconds"])
+
+
 def _candidate(item: LoweredModel, state: BuildState) -> Json:
     return {
         **variant_request(item, state.context),
@@ -392,7 +422,7 @@ def _by_trials(
     return replace(
         beside,
         fixture=_reference(item).name,
-        clock="wall",
+        clock=own.clock,
         rounds=own.rounds,
         seconds=seconds,
         keep_seconds=keep_seconds,

@@ -23,6 +23,7 @@ from aotc.pipeline.timing import Timed, time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
     LoweredModel,
+    LoweredVariants,
     ProvenModel,
     ReferenceRun,
     VariantPlan,
@@ -45,7 +46,7 @@ _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
 _UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
 # And a bug of aotc says nothing of a candidate.
-_RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
+RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
 _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
 # What is found on the fixture that fails first may be too little for others.
 _ROUNDS: Final = 3
@@ -55,8 +56,12 @@ _LEFT_AS_IT_IS: Final = frozenset({"AOTC-N011", "AOTC-N014"})
 _MAX_VALUES = 10_000
 _KIND: Final = KINDS["evidence"]
 _Choice = TypeVar("_Choice")
-# Weights alone in 8 bits save space, and time only where memory is what takes it: on request.
-_QUICKER_FORMS: tuple[Form, ...] = ("static", "dynamic")
+_FORMS: Final[Mapping[Precision, tuple[Form, ...]]] = {
+    "int8": ("static", "dynamic", "mixed", "weights"),
+    "int4": ("mixed", "weights"),
+}
+# Where other settings are combined with them.
+_TUNED: Final[Mapping[Precision, tuple[Form, ...]]] = {"int8": ("static", "dynamic"), "int4": ()}
 
 
 @record
@@ -71,21 +76,19 @@ class Choice:
     measured_on: str = ""
 
 
-def choose_by_trials(analyzed: AnalyzedModel, state: BuildState, *, tune: bool) -> Steps[Choice]:
-    """Choose among the profile's candidates; without `tune` among the forms of `precision: auto`.
+def choose_by_trials(analyzed: AnalyzedModel, state: BuildState) -> Steps[Choice]:
+    """Choose among the profile's candidates.
 
     Raises AOTC-O006 if no candidate passes, and P004 and P007 if a chosen provider is missing.
     """
     context = state.context
-    with_orders = replace(context, budget_orders=stated_orders(context.profile))
-    try:
-        table = yield from try_candidates(analyzed, state.asking(with_orders), tune=tune)
-    except AotcError as error:
-        if tune or error.code != "AOTC-O006":
-            raise
-        # Not even the model's own precision: the build itself says of each gate why not.
-        return Choice(context=context)
-    return _choice(context, table)
+    table = yield from try_candidates(analyzed, state.asking(with_stated_orders(context)))
+    return choice_of(context, table)
+
+
+def with_stated_orders(context: BuildContext) -> BuildContext:
+    """`context` for trials, whose budgets are judged by the orders that the profile states."""
+    return replace(context, budget_orders=stated_orders(context.profile))
 
 
 def choose_as_before(evidence: Path, context: BuildContext) -> Choice:
@@ -94,12 +97,13 @@ def choose_as_before(evidence: Path, context: BuildContext) -> Choice:
     Raises AOTC-O006 if it does not fit, and P004 and P007 if a chosen provider is missing.
     """
     measured, measured_on = read_tuning(evidence)
-    return _choice(context, choose(measured), measured_on)
+    return choice_of(context, choose(measured), measured_on)
 
 
-def _choice(
+def choice_of(
     context: BuildContext, table: tuple[TuningCandidate, ...], measured_on: str = ""
 ) -> Choice:
+    """The context with what `table` marks as chosen; raises AOTC-O006, P004 and P007."""
     profile = profile_with_choices(context.profile, table)
     chosen = replace(context, profile=profile, budget_orders=stated_orders(context.profile))
     require_providers(profile.variants, chosen)
@@ -180,9 +184,9 @@ def try_candidates(
         if tried.variant in taken:
             table.append(replace(tried, reason=_NOT_TRIED))
             continue
-        with clock.stage("tune", _title(tried, tune=tune)):
+        with clock.stage("tune", title_of(tried, tune=tune)):
             clock.reporter.count(index, len(asked), "candidates")
-            own = replace(context, profile=_trial_profile(tried, context.profile, tune=tune))
+            own = replace(context, profile=trial_profile(tried, context.profile, tune=tune))
             trial = state.trial(f"tune-{index}", own)
             try:
                 made = yield from _candidate(analyzed, tried, reference, context.profile, trial)
@@ -190,20 +194,20 @@ def try_candidates(
                 found = replace(
                     tried,
                     keep_float32=made.kept,
-                    trials=_trials(trial),
-                    search_ended=_ended(trial),
+                    trials=trials_of(trial),
+                    search_ended=ended_by(trial),
                 )
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
-                if error.code in _RAISED:
+                if error.code in RAISED:
                     raise
                 table.append(
                     replace(
                         tried,
-                        trials=_trials(trial),
-                        search_ended=_ended(trial),
+                        trials=trials_of(trial),
+                        search_ended=ended_by(trial),
                         reason=error.line()[:500],
                     )
                 )
@@ -215,12 +219,12 @@ def try_candidates(
     return choose(table)
 
 
-def _trials(state: BuildState) -> int:
+def trials_of(state: BuildState) -> int:
     """How many sessions were run to find what a candidate must keep, in all its searches."""
     return sum(found.trials for found in state.blames.values() if found is not None)
 
 
-def _ended(state: BuildState) -> SearchEnd:
+def ended_by(state: BuildState) -> SearchEnd:
     """By what its searches ended: by time, if one did."""
     ends = {found.search_ended for found in state.blames.values() if found is not None}
     if "time" in ends:
@@ -228,7 +232,8 @@ def _ended(state: BuildState) -> SearchEnd:
     return "trials" if "trials" in ends else "complete"
 
 
-def _title(tried: TuningCandidate, *, tune: bool) -> str:
+def title_of(tried: TuningCandidate, *, tune: bool) -> str:
+    """A candidate in progress, by what differs between candidates."""
     form = "" if tried.form == "auto" else f" {tried.form}"
     providers = f" on {' '.join(tried.providers)}" if tune else ""
     precision = f" in {tried.precision}{form}" if not tune or tried.precision != "keep" else ""
@@ -240,7 +245,8 @@ def _title(tried: TuningCandidate, *, tune: bool) -> str:
     return f"{tried.variant}{providers}{precision}{''.join(forms)}"
 
 
-def _trial_profile(tried: TuningCandidate, profile: Profile, *, tune: bool) -> Profile:
+def trial_profile(tried: TuningCandidate, profile: Profile, *, tune: bool) -> Profile:
+    """`profile` with nothing but one candidate of it."""
     spec = candidate_spec(tried, profile)
     if is_auto(profile, tried.variant):
         # A quicker companion is what hosts like this one would take.
@@ -326,7 +332,7 @@ def measure(
 
 def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> TuningCandidate:
     if isinstance(timed, AotcError):
-        if timed.code in _RAISED:
+        if timed.code in RAISED:
             raise timed
         return replace(candidate, reason=timed.line()[:500])
     median, least = timed
@@ -354,21 +360,31 @@ class Passed:
     kept: tuple[str, ...] = ()
 
 
-def passing_form(plans: Sequence[VariantPlan], state: BuildState) -> Steps[Passed]:
+def passing_form(
+    plans: Sequence[VariantPlan],
+    state: BuildState,
+    lowered: LoweredVariants | None = None,
+    *,
+    others: bool = True,
+) -> Steps[Passed]:
     """Run one lower precision; where it breaches its gates, with ever more nodes in float32.
 
-    Raises the last refusal where it does not pass, and where the model does not change in it.
+    `lowered` are the variants if they were lowered before; with `others`, other forms of the graph
+    are tried at last.  Raises the last refusal where it does not pass, and where the model does not
+    change in it.
     """
     kept: tuple[str, ...] = ()
     for number in range(_ROUNDS):
         at_round = state.below(f"kept-{number}")
         asked = [replace(p, keep_float32=(*p.keep_float32, *kept)) for p in plans]
-        settled = yield from settle(asked, at_round, others=False)
+        settled = yield from settle(
+            asked, at_round, others=False, lowered=lowered if number == 0 else None
+        )
         failure = _failure(settled)
         if failure is None:
             return Passed(proven=_timed(settled, plans[0]), kept=kept)
-        lowered, error = failure
-        found = blame(lowered, error, at_round) if lowered is not None else None
+        failed, error = failure
+        found = blame(failed, error, at_round) if failed is not None else None
         if found is None:
             break
         more = [name for name in found.keep_float32 if name not in kept]
@@ -376,6 +392,9 @@ def passing_form(plans: Sequence[VariantPlan], state: BuildState) -> Steps[Passe
         if not more or len(found.keep_float32) == found.candidates:
             break
         kept = (*kept, *more)
+    if not others:
+        assert failure is not None
+        raise failure[1]
     # Whatever fails, another form of the graph may pass.
     settled = yield from settle(plans, state.below("other-forms"))
     failure = _failure(settled)
@@ -403,11 +422,7 @@ def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
     """The variant that takes calls on this host: the faster companion, if there is one."""
     proven = settled.variants.proven
     own = next(item for item in proven if item.plan.name == plan.name)
-    if own.plan.precision != plan.precision:
-        noticed = settled.variants.findings
-        why = next((each for each in noticed if each.code in _LEFT_AS_IT_IS), None)
-        text = why.what if why else f"the model is left unchanged in {plan.precision}"
-        raise AotcError("AOTC-N008", text, where="precision")
+    require_lowered(own.plan, plan, settled.variants.findings)
     return next(
         (
             item
@@ -418,6 +433,14 @@ def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
         ),
         own,
     )
+
+
+def require_lowered(made: VariantPlan, asked: VariantPlan, findings: Sequence[Finding]) -> None:
+    """Raise AOTC-N008 if the model is left as it is in the precision that was asked for."""
+    if made.precision != asked.precision:
+        why = next((each for each in findings if each.code in _LEFT_AS_IT_IS), None)
+        text = why.what if why else f"the model is left unchanged in {asked.precision}"
+        raise AotcError("AOTC-N008", text, where="precision")
 
 
 # The measurements in the evidence of an earlier build, whose choice is repeated.
@@ -605,7 +628,7 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
     If all chosen variants are for this CPU alone, a portable variant is added.
     Raises AOTC-O006 if the table does not match this profile's candidates.
     """
-    known = set(candidates(profile))
+    known = {*candidates(profile), *candidates(profile, tune=False)}
     chosen = {row.variant: row for row in table if row.chosen}
     strange = [row for row in table if without_measurements(row) not in known]
     missing = [
@@ -738,8 +761,11 @@ def forms_tried(
     for precision in listed:
         if precision in ("int8", "int4"):
             # What the profile states as the variant's own precision is built in its own form.
-            own = precision == wanted or precision == "int4"
-            forms = ("auto",) if own else _forms_run(precision, stated, backends)
+            tried = _TUNED if tune or wanted != "auto" else _FORMS
+            listed_int4 = precision == "int4" and precision in profile.tune.precision
+            own = precision == wanted or (listed_int4 and tried is _TUNED)
+            asked = tried[precision] if stated == "auto" else (stated,)
+            forms = ("auto",) if own else _forms_run(precision, asked, backends)
             found.update(dict.fromkeys(PrecisionForm(precision, form) for form in forms))
         elif precision == "keep" or _computes(precision, backends):
             found[PrecisionForm(precision)] = None
@@ -748,9 +774,10 @@ def forms_tried(
     return tuple(found)
 
 
-def _forms_run(precision: Precision, stated: Form, backends: Sequence[Backend]) -> tuple[Form, ...]:
-    """The forms that are tried: of those that all of the providers run."""
-    asked = _QUICKER_FORMS if stated == "auto" else (stated,)
+def _forms_run(
+    precision: Precision, asked: Sequence[Form], backends: Sequence[Backend]
+) -> tuple[Form, ...]:
+    """Those of the forms that all of the providers run."""
     return tuple(
         form for form in asked if all(form in each.quantizes_in(precision) for each in backends)
     )

@@ -295,12 +295,14 @@ class Chosen:
 
     `static` are those with observed ranges, `dynamic` those whose activations are quantized in
     each call, `weights` products whose weights alone are, and `tables` lookups of embeddings.
+    `wide` are those of `weights` that have 8 bits though others have 4.
     """
 
     static: frozenset[str] = frozenset()
     dynamic: frozenset[str] = frozenset()
     weights: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
         """All of them."""
@@ -349,6 +351,7 @@ class Quantize(Pass):
             blocks = self.blocks
             found |= {"block_size": blocks.size, "symmetric": blocks.symmetric}
             found |= {"accuracy_level": blocks.accuracy_level}
+            found |= {"last_bits": 8} if self.chosen.wide else {}
             return {**found, "table_bits": blocks.table_bits or 8} if self.chosen.tables else found
         found |= {
             "activations": self.scheme.activations,
@@ -356,7 +359,7 @@ class Quantize(Pass):
             "per_channel": self.scheme.per_channel,
             "reduce_range": self.scheme.reduce_range,
         }
-        return {**found, "method": self.method} if self.form == "static" else found
+        return {**found, "method": self.method} if self.ranges else found
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
@@ -367,9 +370,13 @@ class Quantize(Pass):
         with placeholder_names(model) as names:
             in_blocks = self.blocks if self.form == "weights" else Blocks()
             quantize_tables(model, names.nodes(chosen.tables), in_blocks)
-            split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
+            split_gemms(model, names.nodes(chosen.dynamic | chosen.weights - chosen.wide))
             quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
-            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.blocks)
+            narrow = names.nodes(chosen.weights - chosen.wide)
+            quantize_blocks(model, narrow, self.bits, self.blocks)
+        with placeholder_names(model) as names:
+            split_gemms(model, names.nodes(chosen.wide))
+            quantize_blocks(model, names.nodes(chosen.wide), 8, self.blocks)
 
 
 def quantize_blocks(
@@ -790,4 +797,5 @@ def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
         frozenset(n for n in chosen.dynamic if n in left and left[n].op_type in _DYNAMIC),
         chosen.weights & blocks,
         frozenset(n for n in chosen.tables if n in blocks or f"{n}_scaled" in left),
+        chosen.wide & blocks,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
 from aotc.precision.kernel_rates import FEW_CHANNELS, KernelRates
@@ -64,6 +64,7 @@ CARRIERS: Final = frozenset(
 BY_FORM: Final[Mapping[str, frozenset[str]]] = {
     "static": PRODUCTS | CARRIERS | {"Gather", "LSTM"},
     "dynamic": frozenset({"Gather", "Gemm", "LSTM", "MatMul"}),
+    "mixed": PRODUCTS | CARRIERS | {"Gather", "LSTM"},
     "weights": frozenset({"Gather", "Gemm", "MatMul"}),
 }
 # Why a node stays, as the manifest counts it.
@@ -121,15 +122,18 @@ def choose(
     operators: Collection[str],
     kept: Collection[str],
     observed: Mapping[str, Observed],
-    rates: KernelRates,
+    weighs: Weighs,
     unfused: Collection[str] = (),
+    *,
+    widens: bool = False,
 ) -> Choice:
     """Choose among the nodes of `model`, whose weights are in memory and whose values have types.
 
     `operators` limits them, if there are any.  `kept` are names of nodes that stay in float32,
-    `observed` is what calibration showed of activations, for the static form, and `rates` weigh
-    what is quantized against its boundaries.  `unfused` are weights whose products ONNX Runtime
-    would compute in float32 all the same.
+    `observed` is what calibration showed of activations, for the static form, and `weighs` what is
+    gained.  `unfused` are weights whose products ONNX Runtime would compute in float32 all the
+    same.  In the form `mixed` products that gain nothing with observed ranges are dynamic.  With
+    `widens`, weights of the last products have 8 bits.
     """
     wanted = BY_FORM[form].intersection(operators or BY_FORM[form])
     reasons: dict[str, str] = {}
@@ -137,6 +141,7 @@ def choose(
     found: dict[str, set[str]] = {"dynamic": set(), "weights": set(), "tables": set()}
     activations = _activations(model)
     integers: set[str] = set()
+    times = ProductTimes(model, observed, weighs)
     for scope in scopes_of(model.graph):
         for node in scope.graph.node:
             if not is_standard(node, wanted):
@@ -156,6 +161,8 @@ def choose(
                 found["tables"].add(node.name)
             elif form == "weights":
                 found["weights"].add(node.name)
+            elif form == "dynamic" and times.is_quicker(node, "float32", "dynamic"):
+                reasons[node.name] = ISLAND
             elif form == "dynamic" or node.op_type == "LSTM":
                 found["dynamic"].add(node.name)
             elif scope.inner:
@@ -167,24 +174,47 @@ def choose(
             elif carrier and not _takes_integers(node, activations, integers):
                 continue
             elif why := _why_not_static(node, activations, observed):
-                if not carrier:
+                if form == "mixed" and node.op_type in FLOAT_OUTPUTS:
+                    found["dynamic"].add(node.name)
+                elif not carrier:
                     reasons[node.name] = why
             else:
                 static.append(node.name)
                 if node.op_type not in FLOAT_OUTPUTS:
                     integers.update(node.output)
-    worth = Weighing(model, observed, rates).worth(static)
-    carriers = {node.name for node in model.graph.node if node.op_type in CARRIERS}
+    if weighs.speed:
+        worth = Weighing(model, observed, times, mixes=form == "mixed").worth(static)
+    else:
+        worth = Worth(frozenset(static), 0)
+    nodes = {node.name: node for node in model.graph.node}
     for name in static:
-        if name not in worth.nodes and name not in carriers:
+        if name in worth.nodes or nodes[name].op_type in CARRIERS:
+            continue
+        if form == "mixed" and times.is_quicker(nodes[name], "dynamic", "float32"):
+            found["dynamic"].add(name)
+        else:
             reasons[name] = ISLAND
     chosen = Chosen(
         worth.nodes,
         frozenset(found["dynamic"]),
         frozenset(found["weights"]),
         frozenset(found["tables"]),
+        last_products(model, found["weights"]) if widens else frozenset(),
     )
     return Choice(chosen, reasons, worth.boundaries)
+
+
+def last_products(model: onnx.ModelProto, products: Collection[str]) -> frozenset[str]:
+    """Those of `products` whose results reach no other of them, such as a decoder's head."""
+    links = NodeLinks(model.graph.node)
+    before: set[int] = set()
+    pending = [links.places[name] for name in products if name in links.places]
+    while pending:
+        for earlier in links.before[pending.pop()]:
+            if earlier not in before:
+                before.add(earlier)
+                pending.append(earlier)
+    return frozenset(n for n in products if n in links.places and links.places[n] not in before)
 
 
 def observable(model: onnx.ModelProto, operators: Collection[str]) -> tuple[str, ...]:
@@ -239,6 +269,59 @@ class Worth:
     boundaries: int
 
 
+@record(kw_only=False)
+class Weighs:
+    """By what it is weighed what is quantized.
+
+    `sizes` are those of named dims, for shapes that were not observed; where it is not for `speed`,
+    all that can be quantized is.
+    """
+
+    rates: KernelRates
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    speed: bool = True
+
+
+class ProductTimes:
+    """Predicted seconds of the products of a main graph in each form."""
+
+    def __init__(
+        self, model: onnx.ModelProto, observed: Mapping[str, Observed], weighs: Weighs
+    ) -> None:
+        """By the shapes of `observed`, else those declared, at the sizes that are weighed by."""
+        self.weighs = weighs
+        self._shapes: dict[str, Sequence[int] | None] = {
+            value.name: _declared_shape(value, weighs.sizes)
+            for value in declared_values(model.graph)
+        }
+        self._shapes |= {name: each.shape for name, each in observed.items()}
+        self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+    def seconds(self, node: onnx.NodeProto, form: str) -> float | None:
+        """The time of a product in a form; None where shapes are not known."""
+        shape = self._weights.get(node.input[1])
+        given, made = self._shapes.get(node.input[0]), self._shapes.get(node.output[0])
+        if shape is None or given is None or made is None or node.op_type not in PRODUCTS:
+            return None
+        operations = flops_of(node.op_type, [tuple(given), shape], [tuple(made)])
+        width = _FLOAT_BYTES if form == "float32" else 1
+        rate = self.weighs.rates.rates.get(f"{kernel_of(node, shape)} {form}")
+        return None if rate is None else rate.seconds(operations, width * math.prod(shape))
+
+    def is_quicker(self, node: onnx.NodeProto, form: str, other: str) -> bool:
+        """Whether a product is quicker in `form`, as far as is known and counts."""
+        one, two = self.seconds(node, form), self.seconds(node, other)
+        return self.weighs.speed and one is not None and two is not None and one < two
+
+
+def _declared_shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    shape = [sizes.get(dim.dim_param, 0) or dim.dim_value for dim in tensor.shape.dim]
+    return tuple(shape) if all(size > 0 for size in shape) else None
+
+
 class Weighing:
     """Weighs which nodes are worth their boundaries: conversions between float32 and integers.
 
@@ -249,14 +332,19 @@ class Weighing:
     """
 
     def __init__(
-        self, model: onnx.ModelProto, observed: Mapping[str, Observed], rates: KernelRates
+        self,
+        model: onnx.ModelProto,
+        observed: Mapping[str, Observed],
+        times: ProductTimes,
+        *,
+        mixes: bool = False,
     ) -> None:
-        """All by the shapes of `observed`; weights are initializers of the main graph."""
+        """All by the shapes of `observed`.  Where it `mixes`, what is left may be dynamic."""
         graph = model.graph
-        self._rates = rates
+        self._times, self._mixes = times, mixes
+        self._rates = times.weighs.rates
         self._links = NodeLinks(graph.node)
         self._observed = observed
-        self._weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self._outputs = {value.name for value in graph.output}
 
     def worth(self, candidates: Sequence[str]) -> Worth:
@@ -371,16 +459,13 @@ class Weighing:
                 # Integers are limited where they are rounded; products limit floats as well.
                 fused = maker is not None and maker.op_type in PRODUCTS
                 return 0.0 if fused else self._rates.of("Relu", "float32").seconds(elements)
-            operations, weights, kernel = elements, 0, node.op_type
-        else:
-            shape = self._weights[node.input[1]]
-            shapes = [self._observed[node.input[0]].shape, shape]
-            operations = flops_of(node.op_type, shapes, [output])
-            weights, kernel = math.prod(shape), kernel_of(node, shape)
-        exact, integers = (self._rates.of(kernel, form) for form in ("float32", "static"))
-        return exact.seconds(operations, _FLOAT_BYTES * weights) - integers.seconds(
-            operations, weights
-        )
+            exact, integers = (self._rates.of(node.op_type, form) for form in ("float32", "static"))
+            return exact.seconds(elements) - integers.seconds(elements)
+        mixed = self._mixes and node.op_type in FLOAT_OUTPUTS
+        others = [self._times.seconds(node, form) for form in ("float32", *["dynamic"] * mixed)]
+        integers_take = self._times.seconds(node, "static")
+        assert integers_take is not None
+        return min(seconds for seconds in others if seconds is not None) - integers_take
 
 
 def kernel_of(node: onnx.NodeProto, weights: Sequence[int]) -> str:

@@ -23,10 +23,10 @@ class CpuBackend(Backend):
     # Weights are stored in them, and computed with in float32.
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
     quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
-        "int8": ("static", "dynamic", "weights"),
-        "int4": ("weights",),
+        "int8": ("static", "dynamic", "mixed", "weights"),
+        "int4": ("mixed", "weights"),
     }
-    quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8",)
+    quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8", "int4")
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6

@@ -467,5 +467,8 @@ class TuningCandidate:
     ] = None
     minimum_seconds: Annotated[float | None, "of the fastest run"] = None
     rounds: int = 0
+    clock: Annotated[
+        Literal["wall", "processor"], "processor: of one thread, on the CPU provider alone"
+    ] = "wall"
     sizes: Annotated[str, "sizes of the dims in the runs"] = ""
     chosen: bool = False

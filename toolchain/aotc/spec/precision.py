@@ -158,9 +158,9 @@ class GateSpec:
 # How a profile wants a model quantized, and on which data activations are observed.
 
 
-Form = Literal["auto", "static", "dynamic", "weights"]
+Form = Literal["auto", "static", "dynamic", "weights", "mixed"]
 # What `auto` may stand for.
-QuantizedForm = Literal["static", "dynamic", "weights"]
+QuantizedForm = Literal["static", "dynamic", "weights", "mixed"]
 Integers = Literal["auto", "int8", "uint8"]
 RangeMethod = Literal["minmax", "entropy", "percentile"]
 BlockSize = Literal[16, 32, 64, 128, 256]
@@ -176,8 +176,9 @@ class QuantizationSpec:
     form: Annotated[
         Form,
         "static: ranges of activations are observed on calibration data; dynamic: they are found "
-        "in each call; weights: activations stay in floating point.  auto is static for int8 if "
-        "there is calibration data, else dynamic; int4 is always weights",
+        "in each call; weights: activations stay in floating point; mixed: static where that "
+        "gains, else dynamic, and of int4 weights, of the last products in 8 bits.  auto is static "
+        "for int8 if there is calibration data, else dynamic; int4 is of weights alone",
     ] = "auto"
     per_channel: Annotated[bool, "a scale for each channel of weights, not one for all"] = True
     activations: Annotated[Integers, "type of quantized activations"] = "auto"

@@ -192,6 +192,11 @@ class TuneSpec:
     fusion: Annotated[tuple[Fusion, ...], "of CUDA variants"] = ()
     layout: Annotated[tuple[Layout, ...], "of CUDA variants"] = ()
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31
+    seconds: Annotated[
+        Annotated[float, Bounds(0, 86_400)] | None,
+        "for the trials of `precision: auto`; unset: half as much again as what comes before them "
+        "takes, and 7 s",
+    ] = None
 
 
 @record

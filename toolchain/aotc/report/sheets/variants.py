@@ -504,9 +504,9 @@ def _form(variant: VariantSummary) -> str:
     if made is None:
         return ""
     options, nodes = made.options, count(made.matched.get("quantized", 0), "node")
-    if options.get("form") == "static":
-        samples = count(int(options.get("samples", 0)), "sample")
-        return f"static: {options.get('method')} of {samples}; {nodes}"
+    if "samples" in options:
+        samples = count(int(options["samples"]), "sample")
+        return f"{options.get('form')}: {options.get('method')} of {samples}; {nodes}"
     return f"{options.get('form')}; {nodes}"
 
 
