@@ -1,12 +1,12 @@
 """Seconds of ONNX Runtime's CPU kernels in float32 and in integers, for the table of rates.
 
 Each kernel stands alone in a graph, at sizes of real layers, and runs on one thread.  What is
-timed is the processor time of that thread, by turns, as others may use the machine.  To each kind
-of kernel belong three numbers (seconds of a call, of an operation and of a byte of weights), which
-are fitted to the medians with relative errors as weights; none of them is negative.
+timed is the processor time of that thread, as others may use the machine.  To each kind of kernel
+belong three numbers (seconds of a call, of an operation and of a byte of weights), which are fitted
+to the medians with relative errors as weights; none of them is negative.
 
 `python -m benchmarks.precision.kernel_rates` prints the rows of this kind of host for
-`aotc/precision/rates.py`, and how far the fitted times are from the measured ones.
+`aotc/precision/kernel_rates.py`, and how far the fitted times are from the measured ones.
 """
 
 from __future__ import annotations

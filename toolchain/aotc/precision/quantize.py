@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -638,6 +638,8 @@ def quantize_static(
     if not chosen:
         return
     nodes = [node for node in model.graph.node if node.name in chosen]
+    if scheme.per_channel:
+        _part_by_axes(model.graph, nodes)
     types = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
     opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
     model.metadata_props.add(key=_INFERRED[0], value=_INFERRED[1])
@@ -676,6 +678,26 @@ def quantize_static(
     # The tool writes its nodes behind the others.
     sort_nodes(model.graph)
     drop_unread(model)
+
+
+def _part_by_axes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Copy weights that products read along two axes, as those that a Gemm transposes.
+
+    A scale belongs to an index of one axis.  ONNX Runtime takes it for that of the columns in both.
+    """
+    axes: dict[str, dict[int, str]] = {}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in nodes:
+        if node.op_type not in ("Conv", "Gemm", "MatMul") or node.input[1] not in constants:
+            continue
+        name = node.input[1]
+        axis = 0 if node.op_type == "Conv" or attribute_of(node, "transB", 0) else 1
+        copies = axes.setdefault(name, {axis: name})
+        if axis not in copies:
+            copy = graph.initializer.add()
+            copy.CopyFrom(constants[name])
+            copy.name = copies[axis] = f"{name}_along_{axis}"
+        node.input[1] = copies[axis]
 
 
 def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collection[str]) -> None:
