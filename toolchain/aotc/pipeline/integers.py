@@ -24,7 +24,14 @@ from aotc.pipeline.plan import OBSERVING, form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import HALF_TYPES, lift_constants
 from aotc.precision.kernel_rates import rates_of
-from aotc.precision.quantize import Blocks, Quantize, Scheme, written_nodes
+from aotc.precision.quantize import (
+    Blocks,
+    Quantize,
+    Scheme,
+    fold_factors,
+    placeholder_names,
+    written_nodes,
+)
 from aotc.precision.quantized_nodes import (
     BY_FORM,
     NOT_OBSERVED,
@@ -286,6 +293,8 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     """
     prepared = prepared_graph(request)
     model = onnx.load(prepared)
+    with placeholder_names(model):
+        fold_factors(model)
     source = onnx.load(request["source"], load_external_data=False).graph
     names = frozenset((*request["kept"], *kept))
     left = standing_for(source, model.graph, names) if names else frozenset[str]()

@@ -29,7 +29,7 @@ from aotc.graph.view import (
     subgraphs,
 )
 from aotc.spec.precision import AccuracyLevel, QuantizedForm, TableBits
-from aotc.spec.providers import MICROSOFT
+from aotc.spec.providers import MICROSOFT, STANDARD
 
 if TYPE_CHECKING:
     import onnx
@@ -40,6 +40,7 @@ Array = np.ndarray[Any, Any]
 
 # Numbers of onnx.TensorProto.
 TENSOR_TYPES: Final = {"int8": 3, "uint8": 2}
+TENSOR_FLOAT: Final = 1
 # Their kernels write float32 as quickly as integers, and it is more exact.
 FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
 # The first operator set in which scales may have an axis.
@@ -765,10 +766,35 @@ def _limits(node: onnx.NodeProto, graph: onnx.GraphProto) -> list[onnx.NodeProto
     return found or [onnx.helper.make_node("Identity", [given], [node.output[0]], node.name)]
 
 
+def fold_factors(model: onnx.ModelProto) -> None:
+    """Multiply `alpha` and `beta` of Gemm nodes into their constants, whose values are in memory.
+
+    No form has integers for a product with factors.
+    """
+    import onnx
+
+    for scope in scopes_of(model.graph):
+        for node in scope.graph.node:
+            if node.op_type != "Gemm" or node.domain not in STANDARD:
+                continue
+            for place, factor in ((1, "alpha"), (2, "beta")):
+                value = attribute_of(node, factor, 1.0)
+                constant = scope.constant(node.input[place]) if len(node.input) > place else None
+                if value == 1.0 or constant is None or constant[0].data_type != TENSOR_FLOAT:
+                    continue
+                tensor, holder = constant
+                scaled = onnx.numpy_helper.to_array(tensor) * np.float32(value)
+                node.input[place] = add_constant(holder, f"{tensor.name}_times_{value:g}", scaled)
+                left = [item for item in node.attribute if item.name != factor]
+                del node.attribute[:]
+                node.attribute.extend(left)
+    drop_unread(model)
+
+
 def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Write the `chosen` Gemm nodes as MatMul, of the same name, and Add.
 
-    They have a constant second operand, no transposed first one, and `alpha` and `beta` of 1.
+    They have a constant second operand, and `alpha` and `beta` of 1.
     """
     import onnx
 
@@ -787,7 +813,13 @@ def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
             biased = len(node.input) > 2 and bool(node.input[2])
             product = f"{node.output[0]}_product" if biased else node.output[0]
             make = onnx.helper.make_node
-            made[node.name] = [make("MatMul", [node.input[0], weights], [product], node.name)]
+            given, before = node.input[0], []
+            if attribute_of(node, "transA", 0):
+                turned = f"{node.output[0]}_turned"
+                before = [make("Transpose", [given], [turned], f"{node.name}_turn", perm=[1, 0])]
+                given = turned
+            product_node = make("MatMul", [given, weights], [product], node.name)
+            made[node.name] = [*before, product_node]
             if biased:
                 bias = make("Add", [product, node.input[2]], [node.output[0]], f"{node.name}_bias")
                 made[node.name].append(bias)

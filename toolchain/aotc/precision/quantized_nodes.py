@@ -163,7 +163,7 @@ def choose(
                 found["weights"].add(node.name)
             elif form == "dynamic" and times.is_quicker(node, "float32", "dynamic"):
                 reasons[node.name] = ISLAND
-            elif form == "dynamic" or node.op_type == "LSTM":
+            elif form == "dynamic" or node.op_type == "LSTM" or _is_split(node, scope):
                 found["dynamic"].add(node.name)
             elif scope.inner:
                 # What is computed in a body is not observed.
@@ -494,7 +494,8 @@ def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:
         if not _is_finite(found[0]):
             return NOT_FINITE
     if node.op_type == "Gemm":
-        return _why_no_gemm(node, scope)
+        plain = attribute_of(node, "alpha", 1.0) == 1.0 and attribute_of(node, "beta", 1.0) == 1.0
+        return "" if plain else ATTRIBUTES
     if node.op_type == "LSTM":
         # The integer kernel has no other layout, and takes no limits of its own.
         peculiar = attribute_of(node, "layout", 0) or attribute_of(node, "clip", 0.0)
@@ -506,21 +507,18 @@ def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:
     return RANK if form == "weights" and rank > _MATRIX else ""
 
 
-def _why_no_gemm(node: onnx.NodeProto, scope: Scope) -> str:
-    plain = (
-        attribute_of(node, "alpha", 1.0) == 1.0
-        and attribute_of(node, "beta", 1.0) == 1.0
-        and not attribute_of(node, "transA", 0)
-    )
-    if not plain:
-        return ATTRIBUTES
-    if len(node.input) > 2 and node.input[2]:
-        bias = scope.constant(node.input[2])
-        if bias is None:
-            return NOT_CONSTANT
-        if len(bias[0].dims) != 1 or not _is_finite(bias[0]):
-            return ATTRIBUTES if len(bias[0].dims) != 1 else NOT_FINITE
-    return ""
+def _is_split(node: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether observed ranges do not suffice for a product: what is transposed has none, a sum with
+    another bias than a constant for each column no scale, nor a column of several matrices.
+    """
+    if node.op_type == "MatMul":
+        return len(_tensor(node, scope).dims) > _MATRIX
+    if node.op_type != "Gemm" or attribute_of(node, "transA", 0):
+        return node.op_type == "Gemm"
+    if len(node.input) < 3 or not node.input[2]:
+        return False
+    bias = scope.constant(node.input[2])
+    return bias is None or len(bias[0].dims) != 1 or not _is_finite(bias[0])
 
 
 def _why_no_table(node: onnx.NodeProto, scope: Scope) -> str:
