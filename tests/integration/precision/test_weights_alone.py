@@ -89,6 +89,34 @@ def test_a_table_may_be_kept(bench: Workbench) -> None:
     assert "GatherBlockQuantized" not in {node.op_type for node in built.nodes()}
 
 
+def test_a_table_is_found_to_blame(bench: Workbench) -> None:
+    """One column of it is large in every row, and nothing reads that column."""
+    chance = np.random.default_rng(7)
+    table = chance.standard_normal((VOCABULARY, WIDTH)).astype(np.float32)
+    table[:, :: WIDTH // 2] = 1000
+    weights = chance.standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    mask = np.ones(WIDTH, np.float32)
+    mask[:: WIDTH // 2] = 0
+    constants = {"table": table, "mask": mask, "w": weights}
+    model = model_of(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["looked"], "lookup"),
+            helper.make_node("Mul", ["looked", "mask"], ["masked"], "masked"),
+            helper.make_node("MatMul", ["masked", "w"], ["y"], "product"),
+        ],
+        inputs=[helper.make_tensor_value_info("ids", TensorProto.INT64, ["time"])],
+        outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, ["time", WIDTH])],
+        initializers=[numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    wanted = profile("int4", 0.2)
+    journal = Journal()
+    error = refusal(bench.build, model, "blamed", profile=wanted, journal=journal)
+    assert error.code == "AOTC-N001"
+    assert journal.blamed[0].keep_float32 == ("lookup",)
+    kept = replace(wanted, keep_float32=journal.blamed[0].keep_float32)
+    assert bench.build(model, "passes", profile=kept).manifest.variants[0].parity.status == "passed"
+
+
 def outlying() -> onnx.ModelProto:
     """A product of activations with one channel that is large, and that no column reads.
 
