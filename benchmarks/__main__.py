@@ -39,10 +39,11 @@ TITLES = {
     "records": "Records",
     "pages": "Pages and comparisons",
     "foreign_files": "Files of others",
+    "int4_decoder": "Int4 of a decoder",
 }
 
 # In the folder `precision`; the others are in `rows`.
-PRECISION = frozenset({"int8_latency", "digits_int8", "blame", "auto_half"})
+PRECISION = frozenset({"int8_latency", "digits_int8", "int4_decoder", "blame", "auto_half"})
 
 
 def main() -> int:

@@ -64,14 +64,16 @@ def write_llama(
             "MatMul", [last, graph.random_weight("lm_head.weight", hidden, vocabulary)], "logits"
         )
     kinds = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
-    past = {
-        f"past_key_values.{kind}": (TensorProto.FLOAT, ["batch", heads, "past", width])
-        for kind in kinds
+    inputs: dict[str, tuple[int, list[int | str]]] = {
+        "input_ids": (TensorProto.INT64, ["batch", 1])
     }
+    for kind in kinds:
+        shape: list[int | str] = ["batch", heads, "past", width]
+        inputs[f"past_key_values.{kind}"] = (TensorProto.FLOAT, shape)
     graph.save(
         path,
         "llama",
-        {"input_ids": (TensorProto.INT64, ["batch", 1]), **past},
+        inputs,
         ("logits", ["batch", 1, vocabulary]),
         {f"present.{kind}": ["batch", heads, "total", width] for kind in kinds},
     )

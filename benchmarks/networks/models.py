@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks.bert import write_bert
 from benchmarks.networks.encoder import Plant
+from benchmarks.networks.llama import write_llama
 from benchmarks.networks.vit import write_vit
 
 SEED = 20261121
@@ -244,6 +245,29 @@ FULL: Mapping[str, Model] = {
         dims={"batch": "1..4"},
         sizes={"batch": 1},
     ),
+    **{
+        name: Model(
+            title=f"Llama of 4 layers of 512, vocabulary {vocabulary}{', tied' * tied}",
+            folder=name.replace("_", "-"),
+            write=partial(
+                write_llama,
+                layers=4,
+                hidden=512,
+                inner=1376,
+                heads=8,
+                vocabulary=vocabulary,
+                tied=tied,
+                seed=SEED,
+            ),
+            dims={"batch": "1", "past": "1..128"},
+            sizes={"batch": 1, "past": 32},
+        )
+        for name, vocabulary, tied in (
+            ("llama", 8000, False),
+            ("llama_32000", 32000, False),
+            ("llama_tied", 32000, True),
+        )
+    },
     "dense": Model(
         title="Dense, 2.2 GB",
         folder="dense",
@@ -313,6 +337,24 @@ SMOKE: Mapping[str, Model] = {
             plants=OVERFLOWS,
         ),
     ),
+    **{
+        name: replace(
+            FULL[name],
+            title="small Llama",
+            folder=f"smoke-{FULL[name].folder}",
+            write=partial(
+                write_llama,
+                layers=1,
+                hidden=64,
+                inner=96,
+                heads=2,
+                vocabulary=500,
+                tied=name == "llama_tied",
+                seed=SEED,
+            ),
+        )
+        for name in ("llama", "llama_32000", "llama_tied")
+    },
     "dense": replace(
         FULL["dense"],
         title="Dense, 40 MB",

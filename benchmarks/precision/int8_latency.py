@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.compiled import BuildRefusedError, artifact
 from benchmarks.contenders import artifact_spec, inputs_at, plain_spec
 from benchmarks.fresh import run_fresh
-from benchmarks.result import Result, Row, milliseconds, paired_interval
+from benchmarks.result import Result, Row, at_most, milliseconds, paired_interval
 from benchmarks.sides import answer_difference, by_turns
 from benchmarks.workshop import Workshop
 
@@ -59,7 +59,8 @@ def run(workshop: Workshop) -> Result:
         samples |= {f"{name} {side}": seconds for side, seconds in found.items()}
         difference = answer_difference(answers, "int8", "float32")
         rows.append(_speedup(name, model.title, found, feature, place, difference))
-        rows.append(_size(model.title, place, model.path))
+        what = f"{model.title}: the int8 artifact's payload to the model"
+        rows.append(size_row(what, place, model.path, LARGEST_SHARE))
     return Result(rows=tuple(rows), samples=samples)
 
 
@@ -134,13 +135,8 @@ def _variants(place: Path) -> str:
     return " and ".join(str(variant["name"]) for variant in manifest["variants"])
 
 
-def _size(title: str, place: Path, model: Path) -> Row:
+def size_row(what: str, place: Path, model: Path, limit: float) -> Row:
+    """Bytes of the artifact's payload to those of the model's folder."""
     ours = sum(file.stat().st_size for file in (place / "payload").rglob("*") if file.is_file())
     theirs = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file())
-    ratio = round(ours / theirs, 3)
-    return Row(
-        what=f"{title}: the int8 artifact's payload to the model",
-        asked=f"≤ {LARGEST_SHARE:g}",
-        measured=f"{ratio:.3f} ({ours / 1e6:.1f} MB to {theirs / 1e6:.1f} MB)",
-        held=ratio <= LARGEST_SHARE,
-    )
+    return at_most(what, ours / theirs, limit, f"{ours / 1e6:.1f} MB to {theirs / 1e6:.1f} MB")

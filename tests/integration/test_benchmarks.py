@@ -31,6 +31,7 @@ PLAIN = (
     "digits_int8",
     "blame",
     "auto_half",
+    "int4_decoder",
     "calls",
     "startup",
 )

@@ -60,12 +60,17 @@ def inputs_of(name: str) -> list[dict[str, Any]]:
 
 
 def quantized(bench: Workbench, name: str, form: Any, bits: int, folder: Path) -> Built:
-    """Built in int8; on the inputs that are asked, if ranges are observed."""
+    """Built in int8, or int4; on the inputs that are asked, if ranges are observed."""
     spec = QuantizationSpec(form=form, reduce_range=bits == 7)
     loaded = load_profile("edge")
     # Answers of random weights hardly depend on the inputs: what they vary by is soon lost.
-    loose = replace(loaded.parity, int8=replace(loaded.parity.int8, max_slice=1.0))
-    profile = replace(loaded, precision="int8", quantization=spec, parity=loose)
+    loose = replace(
+        loaded.parity,
+        int8=replace(loaded.parity.int8, max_slice=1.0),
+        int4=replace(loaded.parity.int4, max_slice=1.0),
+    )
+    precision: Any = "int4" if bits == 4 else "int8"
+    profile = replace(loaded, precision=precision, quantization=spec, parity=loose)
     options: dict[str, Any] = {}
     if form == "static":
         data = folder / "samples"
@@ -110,6 +115,7 @@ def largest_difference(one: list[list[Any]], other: list[list[Any]]) -> float:
         pytest.param("bert", "dynamic", 7, marks=pytest.mark.slow),
         pytest.param("resnet50", "dynamic", 8, marks=pytest.mark.slow),
         pytest.param("resnet50", "static", 8, marks=pytest.mark.slow),
+        ("bert", "weights", 4),
         pytest.param("bert", "weights", 8, marks=pytest.mark.slow),
     ],
 )

@@ -273,6 +273,29 @@ def test_an_adopted_file_is_known_by_its_places(tmp_path: Path, folder: Path) ->
     assert weights.external_locations(model) == ("C.bin", "shared.bin")
 
 
+def test_an_adopted_file_has_equal_tensors_once(tmp_path: Path, folder: Path) -> None:
+    packed: Content = (A, {"K+1": [b"1" * 40]})
+    contents: dict[str, Content] = {
+        **{"a": plain(A), "b": plain(B), "twin": plain(A)},
+        # Another kernel's, and equal in the first page alone.
+        **{"packed": packed, "other": plain(A[:PAGE] + B[PAGE:]), "again": packed},
+    }
+    model, data = stored(tmp_path, "data.bin", contents)
+    weights.adopt_file(model, data, folder, "shared.bin")
+    assert read(model, folder) == contents
+    assert len(set(offsets(model))) == 5
+    assert (folder / "shared.bin").read_bytes().count(A) == 2
+
+
+def test_an_adopted_file_is_left_alone_where_little_is_equal(tmp_path: Path, folder: Path) -> None:
+    contents = {"a": plain(b"a" * 1000), "twin": plain(b"a" * 1000), "b": plain(B * 10)}
+    model, data = stored(tmp_path, "data.bin", contents)
+    before = data.read_bytes()
+    weights.adopt_file(model, data, folder, "shared.bin")
+    assert (folder / "shared.bin").read_bytes() == before
+    assert read(model, folder) == contents
+
+
 def test_digests_name_the_wanted_bytes(tmp_path: Path) -> None:
     contents = {"a": plain(A), "b": plain(B), "twin": plain(A)}
     model, data = stored(tmp_path, "data.bin", contents)

@@ -51,6 +51,21 @@ STATIC = {"form": "static"}
             "has no effect: its precision is keep",
         ),
         (
+            {"precision": "int8", "quantization": {"form": "dynamic", "accuracy_level": 4}},
+            "quantization.accuracy_level",
+            "has no effect: it is of the form weights, not of dynamic",
+        ),
+        (
+            {"precision": "int8", "quantization": {"form": "weights", "accuracy_level": 1}},
+            "quantization.accuracy_level",
+            "1 is none of: 0, 4",
+        ),
+        (
+            {"precision": "int4", "quantization": {"block_size": 24}},
+            "quantization.block_size",
+            "24 is none of: 16, 32, 64, 128, 256; did you mean '64'?",
+        ),
+        (
             {"calibration": {"percentile": 49.0}},
             "calibration.percentile",
             "49.0 is less than 50",
@@ -75,6 +90,12 @@ def test_contradictions(tmp_path: Path, fields: dict[str, Any], where: str, what
         {"precision": "int8", "calibration": {"percentile": 99.0}},
         {"calibration": {"data": "set.npz", "method": "entropy"}},
         {"precision": "int4", "quantization": {"form": "weights", "block_size": 64}},
+        {"precision": "int4", "quantization": {"symmetric": False, "table_bits": 8}},
+        {
+            "precision": "int8",
+            "quantization": {"form": "static", "accuracy_level": 4},
+            "tune": {"precision": ["int4"]},
+        },
     ],
 )
 def test_what_may_be_stated(tmp_path: Path, fields: dict[str, Any]) -> None:

@@ -212,6 +212,9 @@ class QuantizationSpec:
     ] = ()
 
 
+_OF_BLOCKS: Final = ("block_size", "symmetric", "accuracy_level", "table_bits")
+
+
 @record
 class CalibrationSpec:
     """Data on which activations are observed, and how their ranges follow from it."""
@@ -247,6 +250,11 @@ def quantization_problems(
         if precision == "int4" and form in ("static", "dynamic"):
             text = f"int4 is of weights alone: {form} is a form of int8"
             found[Problem(f"{where}.form", text)] = None
+        elif form in ("static", "dynamic") and "int4" not in tuned:
+            for name in _OF_BLOCKS:
+                if getattr(own or shared, name) is not None:
+                    text = f"has no effect: it is of the form weights, not of {form}"
+                    found[Problem(f"{where}.{name}", text)] = None
         if own not in (None, QuantizationSpec()) and not {precision, *tuned} & _QUANTIZED:
             found[Problem(where, f"has no effect: its precision is {precision}")] = None
     return list(found)
