@@ -290,8 +290,9 @@ _THREAD_ROUNDS: Final = (5, 15)
 _WALL_ROUNDS: Final = (9, 9)
 _ENOUGH_SECONDS: Final = 0.5
 # Where memory lies makes equal sessions differ by some per cent, otherwise in each process: what
-# shows as slower must do so in each of them.
+# shows as slower must do so in each of them, unless it is so clear that one says enough.
 _PROCESSES: Final = 3
+_CLEAR: Final = 1.25
 # A round that takes longer is not repeated, unless the profile has a gate on it.
 _LONG_ROUND_SECONDS: Final = 4.0
 # Of an end of the interval of a ratio: by chance the truth lies beyond it.
@@ -328,11 +329,16 @@ def time_against_keep(
     found, seen = [], set()
     for item in proven:
         if item.plan.precision != "keep":
-            beside = _described(item, proven, state)
+            # A companion is of the variant whose faster form it is.
+            spec = next(
+                (each.plan.spec for each in proven if is_companion(item.plan, each.plan)),
+                item.plan.spec,
+            )
+            beside = _described(item, spec, proven, state)
             if not beside.why_not:
-                first = item.plan.spec not in seen
-                seen.add(item.plan.spec)
-                trials = _by_trials(beside, item, tried) if first else None
+                rows = [row for row in tried if row.variant == spec and spec not in seen]
+                seen.add(spec)
+                trials = _by_trials(beside, item, rows)
                 beside = trials or _beside_keep(beside, item, in_keep, state)
             if beside.ratio is not None:
                 where = f"variant {item.plan.name}"
@@ -356,10 +362,12 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float,
     return statistics.median(ratios), ratios[k - 1], ratios[count - k]
 
 
-def _described(item: ProvenModel, proven: Sequence[ProvenModel], state: BuildState) -> AgainstKeep:
+def _described(
+    item: ProvenModel, spec: str, proven: Sequence[ProvenModel], state: BuildState
+) -> AgainstKeep:
     """What is known of a variant beside `keep` without timing it, and why it cannot be timed."""
     profile = state.context.profile
-    spec = next(spec for spec in profile.variants if spec.name == item.plan.spec)
+    stated = next(each for each in profile.variants if each.name == spec)
     made = next((each for each in item.lowered.optimized.passes if each.name == QUANTIZE), None)
     others = [each.plan.name for each in proven if is_companion(each.plan, item.plan)]
     why_not = f"hosts like this one run {others[0]}" if others else ""
@@ -368,7 +376,7 @@ def _described(item: ProvenModel, proven: Sequence[ProvenModel], state: BuildSta
     return AgainstKeep(
         precision=item.plan.precision,
         form=cast("QuantizedForm", made.options["form"]) if made is not None else None,
-        goal=spec.goal or profile.goal,
+        goal=stated.goal or profile.goal,
         weights_bytes=item.lowered.memory.weights_bytes,
         keep_weights_bytes=item.lowered.analyzed.source.capture.initializer_bytes,
         why_not=why_not,
@@ -379,7 +387,7 @@ def _by_trials(
     beside: AgainstKeep, item: ProvenModel, tried: Sequence[TuningCandidate]
 ) -> AgainstKeep | None:
     """By the times of `auto` or `--tune`, which are of the optimal sizes; None without these."""
-    rows = [row for row in tried if row.variant == item.plan.spec and row.median_seconds]
+    rows = [row for row in tried if row.median_seconds]
     own = next((row for row in rows if row.chosen), None)
     kept = [
         row
@@ -460,7 +468,8 @@ def _timed_beside_keep(
             return replace(beside, why_not=f"a call of it and one in keep take {took} together")
         processes.append(seconds)
         beside = _with_times(beside, processes)
-        if not (beside.is_slower or is_gate):
+        clear = (beside.ratio_low or 0.0) > _CLEAR or not beside.is_slower
+        if clear and not is_gate:
             break
     request = {"inputs": reference.input_paths, "threads": 1 if alone else None}
     if beside.is_slower:
@@ -528,11 +537,11 @@ def node_times_job(request: Json) -> Json:
             candidate, records=False, threads=request["threads"], profile=Path(f"side-{number}")
         )
         started = time.perf_counter()
-        for call in range(_WARM_UP_RUNS + _PROFILED_CALLS):
-            if call > _WARM_UP_RUNS and time.perf_counter() - started > _PROFILED_SECONDS:
+        for call in range(1 + _PROFILED_CALLS):
+            if call > 1 and time.perf_counter() - started > _PROFILED_SECONDS:
                 break
             run(session, inputs)
-        times = seconds_by_node(Path(session.end_profiling()), _WARM_UP_RUNS)
+        times = seconds_by_node(Path(session.end_profiling()), first=1)
         found.append([[op, node, seconds] for (op, node), seconds in times.items()])
     return found
 

@@ -187,7 +187,7 @@ class AgainstKeep:
         Literal["processor", "wall"], "processor: time of one thread; wall: with all threads"
     ] = "processor"
     rounds: int = 0
-    processes: Annotated[int, "in which the rounds were; slower is what shows in three"] = 0
+    processes: Annotated[int, "in which the rounds were"] = 0
     seconds: Annotated[float | None, "median of one call; None: see why_not"] = None
     keep_seconds: Annotated[float | None, "median of one call in keep"] = None
     ratio: Annotated[float | None, "of the processes' median ratios of a round, the median"] = None
