@@ -26,6 +26,7 @@ from aotc.pipeline.specialize import specialize
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 from aotc.runtime.telemetry import percentile
 from aotc.session.worker import steps_of, tell_steps, waited_seconds
+from aotc.session.worker_pool import JobResult
 from aotc.spec.codec import Json, encode
 from aotc.spec.evidence import (
     AgainstKeep,
@@ -471,27 +472,38 @@ def _timed_beside_keep(
         clear = (beside.ratio_low or 0.0) > _CLEAR or not beside.is_slower
         if clear and not is_gate:
             break
-    request = {"inputs": reference.input_paths, "threads": 1 if alone else None}
+    asked = {"inputs": reference.input_paths, "threads": 1 if alone else None}
     if beside.is_slower:
-        found = state.workers.run(
-            "aotc.pipeline.timing:node_times_job",
-            {**request, "candidates": [own, kept]},
-            folder=state.work / "nodes",
-            where=where,
-        ).value
-        beside = replace(beside, costs=_costs(*found))
+        request = {**asked, "candidates": [own, kept]}
+        times = _job_or_none(
+            "aotc.pipeline.timing:node_times_job", request, state.work / "nodes", where, state
+        )
+        beside = replace(beside, costs=_costs(*times.value) if times else ())
     if beside.goal == "memory":
         peaks = [
-            state.workers.run(
+            _job_or_none(
                 "aotc.pipeline.timing:one_call_job",
-                {**request, "candidate": each},
-                folder=state.work / f"memory-{side}",
-                where=where,
-            ).peak_memory_bytes
-            for side, each in (("own", own), ("keep", kept))
+                {**asked, "candidate": each},
+                folder,
+                where,
+                state,
+            )
+            for folder, each in ((state.work / "own", own), (state.work / "kept", kept))
         ]
-        beside = replace(beside, peak_memory_bytes=peaks[0], keep_peak_memory_bytes=peaks[1])
+        taken = [peak.peak_memory_bytes if peak else None for peak in peaks]
+        beside = replace(beside, peak_memory_bytes=taken[0], keep_peak_memory_bytes=taken[1])
     return beside
+
+
+def _job_or_none(
+    job: str, request: Json, folder: Path, where: str, state: BuildState
+) -> JobResult | None:
+    """The result of a job; None where it fails, which takes no time away."""
+    try:
+        return state.workers.run(job, request, folder=folder, where=where)
+    except AotcError as error:
+        state.announce(error.line())
+        return None
 
 
 def _with_times(beside: AgainstKeep, processes: Sequence[Sequence[Sequence[float]]]) -> AgainstKeep:
