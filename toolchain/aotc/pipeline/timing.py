@@ -26,6 +26,7 @@ from aotc.pipeline.specialize import specialize
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 from aotc.runtime.telemetry import percentile
 from aotc.session.worker import steps_of, tell_steps, waited_seconds
+from aotc.session.worker_pool import JobResult
 from aotc.spec.codec import Json, encode
 from aotc.spec.evidence import (
     AgainstKeep,
@@ -312,13 +313,17 @@ def _reference(item: ProvenModel) -> ReferenceRun:
 # Timing of each variant in a lower precision beside the same one in `keep`.
 #
 # On the CPU provider by the processor time of one thread, of which a busy machine takes little; by
-# wall clock elsewhere.  What is told as slower is so in nearly all rounds.
+# wall clock elsewhere.
 
 
 # Rounds at least and at most, and the seconds of processor time that suffice for all of them.
-_THREAD_ROUNDS: Final = (5, 31)
+_THREAD_ROUNDS: Final = (5, 15)
 _WALL_ROUNDS: Final = (9, 9)
 _ENOUGH_SECONDS: Final = 0.5
+# Where memory lies makes equal sessions differ by some per cent, otherwise in each process: what
+# shows as slower must do so in each of them, unless it is so clear that one says enough.
+_PROCESSES: Final = 3
+_CLEAR: Final = 1.25
 # A round that takes longer is not repeated, unless the profile has a gate on it.
 _LONG_ROUND_SECONDS: Final = 4.0
 # Of an end of the interval of a ratio: by chance the truth lies beyond it.
@@ -355,11 +360,16 @@ def time_against_keep(
     found, seen = [], set()
     for item in proven:
         if item.plan.precision != "keep":
-            beside = _described(item, proven, state)
+            # A companion is of the variant whose faster form it is.
+            spec = next(
+                (each.plan.spec for each in proven if is_companion(item.plan, each.plan)),
+                item.plan.spec,
+            )
+            beside = _described(item, spec, proven, state)
             if not beside.why_not:
-                first = item.plan.spec not in seen
-                seen.add(item.plan.spec)
-                trials = _by_trials(beside, item, tried) if first else None
+                rows = [row for row in tried if row.variant == spec and spec not in seen]
+                seen.add(spec)
+                trials = _by_trials(beside, item, rows)
                 beside = trials or _beside_keep(beside, item, in_keep, state)
             if beside.ratio is not None:
                 where = f"variant {item.plan.name}"
@@ -383,10 +393,12 @@ def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float,
     return statistics.median(ratios), ratios[k - 1], ratios[count - k]
 
 
-def _described(item: ProvenModel, proven: Sequence[ProvenModel], state: BuildState) -> AgainstKeep:
+def _described(
+    item: ProvenModel, spec: str, proven: Sequence[ProvenModel], state: BuildState
+) -> AgainstKeep:
     """What is known of a variant beside `keep` without timing it, and why it cannot be timed."""
     profile = state.context.profile
-    spec = next(spec for spec in profile.variants if spec.name == item.plan.spec)
+    stated = next(each for each in profile.variants if each.name == spec)
     made = next((each for each in item.lowered.optimized.passes if each.name == QUANTIZE), None)
     others = [each.plan.name for each in proven if is_companion(each.plan, item.plan)]
     why_not = f"hosts like this one run {others[0]}" if others else ""
@@ -395,7 +407,7 @@ def _described(item: ProvenModel, proven: Sequence[ProvenModel], state: BuildSta
     return AgainstKeep(
         precision=item.plan.precision,
         form=cast("QuantizedForm", made.options["form"]) if made is not None else None,
-        goal=spec.goal or profile.goal,
+        goal=stated.goal or profile.goal,
         weights_bytes=item.lowered.memory.weights_bytes,
         keep_weights_bytes=item.lowered.analyzed.source.capture.initializer_bytes,
         why_not=why_not,
@@ -406,7 +418,7 @@ def _by_trials(
     beside: AgainstKeep, item: ProvenModel, tried: Sequence[TuningCandidate]
 ) -> AgainstKeep | None:
     """By the times of `auto` or `--tune`, which are of the optimal sizes; None without these."""
-    rows = [row for row in tried if row.variant == item.plan.spec and row.median_seconds]
+    rows = [row for row in tried if row.median_seconds]
     own = next((row for row in rows if row.chosen), None)
     kept = [
         row
@@ -456,6 +468,8 @@ def _timed_beside_keep(
         may_be_static=False,
     )
     own = _candidate(item.lowered, state)
+    beside = replace(beside, fixture=reference.name, clock="processor" if alone else "wall")
+    processes: list[list[list[float]]] = []
     # What a load needs of memory shows on a graph that was written.
     if alone and beside.goal != "memory":
         kept = _as_imported(own, item, plan, state)
@@ -463,56 +477,79 @@ def _timed_beside_keep(
         kept = _candidate(in_keep(plan, state), state)
     where = f"variant {item.plan.name}"
     is_gate = state.context.profile.budgets.speedup is not None
-    measured = _measured(
-        [own, kept],
-        reference,
-        state,
-        rounds=_THREAD_ROUNDS if alone else _WALL_ROUNDS,
-        one_thread=alone,
-        most_seconds=None if is_gate else _LONG_ROUND_SECONDS,
-        folder=state.work / "calls",
-        where=where,
-    )
-    seconds = measured["seconds"]
-    for refused in seconds:
-        if isinstance(refused, dict):
-            raise AotcError(**refused)
-    if not seconds[0]:
-        took = duration(measured["of_round"])
-        return replace(beside, why_not=f"a call of it and one in keep take {took} together")
-    ratio, low, high = paired_ratio(*seconds)
-    beside = replace(
-        beside,
-        fixture=reference.name,
-        clock="processor" if alone else "wall",
-        rounds=len(seconds[0]),
-        seconds=statistics.median(seconds[0]),
-        keep_seconds=statistics.median(seconds[1]),
-        ratio=ratio,
-        ratio_low=low,
-        ratio_high=high,
-    )
-    request = {"inputs": reference.input_paths, "threads": 1 if alone else None}
-    if beside.is_slower:
-        found = state.workers.run(
-            "aotc.pipeline.timing:node_times_job",
-            {**request, "candidates": [own, kept]},
-            folder=state.work / "nodes",
+    for number in range(_PROCESSES):
+        # What is opened first may have the better memory.
+        turn = -1 if number % 2 else 1
+        measured = _measured(
+            [own, kept][::turn],
+            reference,
+            state,
+            rounds=_THREAD_ROUNDS if alone else _WALL_ROUNDS,
+            one_thread=alone,
+            most_seconds=None if is_gate else _LONG_ROUND_SECONDS,
+            folder=state.work / f"calls-{number}",
             where=where,
-        ).value
-        beside = replace(beside, costs=_costs(*found))
+        )
+        seconds = measured["seconds"][::turn]
+        for refused in seconds:
+            if isinstance(refused, dict):
+                raise AotcError(**refused)
+        if not seconds[0]:
+            took = duration(measured["of_round"])
+            return replace(beside, why_not=f"a call of it and one in keep take {took} together")
+        processes.append(seconds)
+        beside = _with_times(beside, processes)
+        clear = (beside.ratio_low or 0.0) > _CLEAR or not beside.is_slower
+        if clear and not is_gate:
+            break
+    asked = {"inputs": reference.input_paths, "threads": 1 if alone else None}
+    if beside.is_slower:
+        request = {**asked, "candidates": [own, kept]}
+        times = _job_or_none(
+            "aotc.pipeline.timing:node_times_job", request, state.work / "nodes", where, state
+        )
+        beside = replace(beside, costs=_costs(*times.value) if times else ())
     if beside.goal == "memory":
         peaks = [
-            state.workers.run(
+            _job_or_none(
                 "aotc.pipeline.timing:one_call_job",
-                {**request, "candidate": each},
-                folder=state.work / f"memory-{side}",
-                where=where,
-            ).peak_memory_bytes
-            for side, each in (("own", own), ("keep", kept))
+                {**asked, "candidate": each},
+                folder,
+                where,
+                state,
+            )
+            for folder, each in ((state.work / "own", own), (state.work / "kept", kept))
         ]
-        beside = replace(beside, peak_memory_bytes=peaks[0], keep_peak_memory_bytes=peaks[1])
+        taken = [peak.peak_memory_bytes if peak else None for peak in peaks]
+        beside = replace(beside, peak_memory_bytes=taken[0], keep_peak_memory_bytes=taken[1])
     return beside
+
+
+def _job_or_none(
+    job: str, request: Json, folder: Path, where: str, state: BuildState
+) -> JobResult | None:
+    """The result of a job; None where it fails, which takes no time away."""
+    try:
+        return state.workers.run(job, request, folder=folder, where=where)
+    except AotcError as error:
+        state.announce(error.line())
+        return None
+
+
+def _with_times(beside: AgainstKeep, processes: Sequence[Sequence[Sequence[float]]]) -> AgainstKeep:
+    """With the seconds of both sides by round, of all processes so far."""
+    found = [paired_ratio(own, kept) for own, kept in processes]
+    own, kept = ([each for sides in processes for each in sides[side]] for side in (0, 1))
+    return replace(
+        beside,
+        rounds=len(own),
+        processes=len(processes),
+        seconds=statistics.median(own),
+        keep_seconds=statistics.median(kept),
+        ratio=statistics.median(ratio for ratio, _, _ in found),
+        ratio_low=min(low for _, low, _ in found),
+        ratio_high=max(high for _, _, high in found),
+    )
 
 
 def _as_imported(own: Json, item: ProvenModel, plan: VariantPlan, state: BuildState) -> Json:
@@ -542,11 +579,11 @@ def node_times_job(request: Json) -> Json:
             candidate, records=False, threads=request["threads"], profile=Path(f"side-{number}")
         )
         started = time.perf_counter()
-        for call in range(_WARM_UP_RUNS + _PROFILED_CALLS):
-            if call > _WARM_UP_RUNS and time.perf_counter() - started > _PROFILED_SECONDS:
+        for call in range(1 + _PROFILED_CALLS):
+            if call > 1 and time.perf_counter() - started > _PROFILED_SECONDS:
                 break
             run(session, inputs)
-        times = seconds_by_node(Path(session.end_profiling()), _WARM_UP_RUNS)
+        times = seconds_by_node(Path(session.end_profiling()), first=1)
         found.append([[op, node, seconds] for (op, node), seconds in times.items()])
     return found
 

@@ -187,13 +187,15 @@ class AgainstKeep:
         Literal["processor", "wall"], "processor: time of one thread; wall: with all threads"
     ] = "processor"
     rounds: int = 0
+    processes: Annotated[int, "in which the rounds were"] = 0
     seconds: Annotated[float | None, "median of one call; None: see why_not"] = None
     keep_seconds: Annotated[float | None, "median of one call in keep"] = None
-    ratio: Annotated[float | None, "median of the rounds' ratios"] = None
+    ratio: Annotated[float | None, "of the processes' median ratios of a round, the median"] = None
     ratio_low: Annotated[
-        float | None, "of the 90 % interval of the ratio; None: of trials, by medians alone"
+        float | None,
+        "of the processes' 90 % intervals of it, the lowest end; None: of trials, by medians alone",
     ] = None
-    ratio_high: float | None = None
+    ratio_high: Annotated[float | None, "the highest end"] = None
     weights_bytes: int = 0
     keep_weights_bytes: int = 0
     peak_memory_bytes: Annotated[
