@@ -306,6 +306,8 @@ def _write_integers(
             "method": "minmax",
             "percentile": 99.99,
             "samples": kept,
+            "compared": [],
+            "tolerance": {},
             "kept": head if variant.good and form == "static" else [],
             "where": source.parent.name,
         }

@@ -14,6 +14,7 @@ from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
 from aotc.precision.kernel_rates import FEW_CHANNELS, KernelRates
 from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
+from aotc.precision.smoothing import Channels
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
 from aotc.spec.variant import KEPT
@@ -110,10 +111,15 @@ class Choice:
 
 @record(kw_only=False)
 class Observed:
-    """The range of its values, None if one was not finite, and its largest shape."""
+    """The range of its values, None if one was not finite, and its largest shape.
+
+    `clipped` is the range without outliers; None: there are none, or nobody asked.
+    """
 
     bounds: tuple[float, float] | None
     shape: tuple[int, ...]
+    clipped: tuple[float, float] | None = None
+    channels: Channels | None = None
 
 
 def choose(
@@ -163,7 +169,7 @@ def choose(
                 found["weights"].add(node.name)
             elif form == "dynamic" and times.is_quicker(node, "float32", "dynamic"):
                 reasons[node.name] = ISLAND
-            elif form == "dynamic" or node.op_type == "LSTM":
+            elif form == "dynamic" or _is_dynamic(node, scope):
                 found["dynamic"].add(node.name)
             elif scope.inner:
                 # What is computed in a body is not observed.
@@ -226,6 +232,16 @@ def observable(model: onnx.ModelProto, operators: Collection[str]) -> tuple[str,
         if is_standard(node, wanted):
             found.update(dict.fromkeys(n for n in (*node.input, *node.output) if n in activations))
     return tuple(found)
+
+
+def _is_dynamic(node: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether the kernel of a node takes only what is quantized in each call.
+
+    Of several matrices it has scales by column only there, and static ones fail when it runs.
+    """
+    return node.op_type == "LSTM" or (
+        node.op_type == "MatMul" and len(_tensor(node, scope).dims) > _MATRIX
+    )
 
 
 def _takes_integers(
