@@ -62,7 +62,7 @@ from aotc.spec.precision import (
 )
 from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
-from aotc.spec.variant import PassRecord, SessionSpec
+from aotc.spec.variant import CLIPPED, PassRecord, SessionSpec
 
 QUANTIZED: Final = frozenset({"int8", "int4"})
 # The first operator set in which scales may have an axis, and that with the integer operators.
@@ -483,7 +483,7 @@ def _written(
     options, matched = dict(made.options), choice.matched()
     if begun.form in OBSERVING and request["samples"]:
         options["samples"] = len(request["samples"])
-    matched |= {"clipped ranges": len(clipped)} if clipped else {}
+    matched |= {CLIPPED: len(clipped)} if clipped else {}
     return (*records, replace(made, options=options, matched=matched, kept=reasons))
 
 

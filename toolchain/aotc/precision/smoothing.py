@@ -18,13 +18,13 @@ from aotc.base.records import field, record
 from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name, set_nodes
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
 from aotc.precision.quantize import Scheme, Scope
+from aotc.spec.variant import SMOOTH
 
 if TYPE_CHECKING:
     import onnx
 
 
 Array = np.ndarray[Any, Any]
-SMOOTH: Final = "smooth-activations"
 # How much of the difference between channels goes to the weights: half, as in the paper.
 _MIGRATED: Final = 0.5
 # The part of the expected squared error that may be left where a value is smoothed, and where a
