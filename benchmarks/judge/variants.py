@@ -303,10 +303,17 @@ def _write_integers(
             "bits": 4 if variant.arithmetic == "int4" else 8,
             "quantization": encode(QuantizationSpec(), full=True),
             "reduce_range": False,
+            "blocks": {},
             "method": "minmax",
             "percentile": 99.99,
             "samples": kept,
+            "compared": [],
+            "tolerance": {},
             "kept": head if variant.good and form == "static" else [],
+            "unfused": [],
+            "isa": [],
+            "sizes": {},
+            "goal": "size",
             "where": source.parent.name,
         }
         made = folder / "made"

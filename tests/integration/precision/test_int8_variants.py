@@ -82,7 +82,7 @@ def test_digits_are_quantized_statically_where_there_is_data(digits: Built) -> N
         "activations": "uint8",
         "bits": 8,
         "form": "static",
-        "method": "minmax",
+        "method": "auto",
         "per_channel": True,
         # Without VNNI, sums of products with 8 bits do not fit.
         "reduce_range": platform.machine() == "x86_64",

@@ -12,7 +12,7 @@ DIGITS = ROOT / "examples" / "digits"
 _LOOSE = {"atol": 0.01, "rtol": 0.2, "min_cosine": 0.98, "max_slice": 0.5}
 
 
-@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+@pytest.mark.parametrize("method", ["auto", "minmax", "percentile", "entropy"])
 def test_digits_are_told_with_ranges_by(
     method: str, bench: Workbench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

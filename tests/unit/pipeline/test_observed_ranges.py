@@ -15,7 +15,7 @@ from aotc.pipeline import calibration
 from aotc.pipeline.calibration import BINS, Histogram
 from aotc.spec.codec import Json
 
-METHODS = ("minmax", "percentile", "entropy")
+METHODS = ("auto", "minmax", "percentile", "entropy")
 
 
 @pytest.fixture
@@ -123,7 +123,58 @@ def test_one_sample_is_held_at_once(
     monkeypatch.setattr(calibration.values, "load", noting("load", values.load))
     monkeypatch.setattr(calibration, "run", noting("run", calibration.run))
     ranges(request)
-    assert events == ["load", "run"] * (3 if method == "minmax" else 6)
+    assert events == ["load", "run"] * (3 if method in ("auto", "minmax") else 6)
+
+
+def outliers(request: Json) -> Any:
+    return calibration.observed_ranges(request, ["x"])["x"]
+
+
+def test_auto_cuts_off_what_costs_every_other_value_much(request_of: Any) -> None:
+    usual = np.random.default_rng(0).standard_normal(1_000_000)
+    found = outliers(request_of("auto", [usual, [20.0]]))
+    assert found.bounds == (usual.astype(np.float32).min(), 20.0)
+    low, high = found.clipped
+    assert found.bounds[0] <= low < -4.0
+    assert 4.0 < high < 5.0
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param([np.random.default_rng(1).standard_normal(200_000)], id="normal"),
+        pytest.param([np.random.default_rng(1).laplace(size=200_000)], id="long tails"),
+        pytest.param([even(-2.0, 2.0)], id="even"),
+        pytest.param([np.zeros(1000)], id="zero"),
+        # One that is so large is worth more than all others.
+        pytest.param([np.random.default_rng(1).standard_normal(1000), [1e6]], id="huge"),
+    ],
+)
+def test_auto_leaves_ranges_without_outliers(request_of: Any, samples: list[Any]) -> None:
+    assert outliers(request_of("auto", samples)).clipped is None
+
+
+def test_other_methods_know_of_no_outliers(request_of: Any) -> None:
+    usual = np.random.default_rng(0).standard_normal(1_000_000)
+    assert outliers(request_of("minmax", [usual, [20.0]])).clipped is None
+
+
+def test_channels_are_those_of_the_last_axis_over_all_samples(request_of: Any) -> None:
+    samples = [[1.0, -2.0, 0.0], [-3.0, 1.0, 0.0]]
+    for _ in ("observed", "read again"):
+        found = calibration.observed_ranges(request_of("minmax", samples), ["x", "y"], ["x"])
+        assert found["y"].channels is None
+        channels = found["x"].channels
+        assert channels is not None
+        assert channels.low.tolist() == [-3.0, -2.0, 0.0]
+        assert channels.high.tolist() == [1.0, 1.0, 0.0]
+        assert channels.squares.tolist() == [5.0, 2.5, 0.0]
+        assert channels.bounds == found["x"].bounds
+
+
+def test_samples_that_differ_in_their_channels_have_none(request_of: Any) -> None:
+    found = calibration.observed_ranges(request_of("minmax", [[1.0], [1.0, 2.0]]), ["x"], ["x"])
+    assert found["x"].channels is None
 
 
 def test_a_histogram_without_values_has_the_range_that_is_known() -> None:

@@ -46,6 +46,8 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "method": "minmax",
             "percentile": 99.99,
             "samples": [],
+            "compared": [],
+            "tolerance": {},
             "kept": [],
             "unfused": [],
             "isa": [],

@@ -108,6 +108,16 @@ def error(source: onnx.ModelProto, changed: onnx.ModelProto, inputs: Mapping[str
     return float(np.abs(expected - found).max() / np.abs(expected).max())
 
 
+def column_error(
+    source: onnx.ModelProto, changed: onnx.ModelProto, inputs: Mapping[str, Any]
+) -> float:
+    """The root mean square error of the worst column of the answer, by that of its values."""
+    (expected,), (found,) = run(source, inputs), run(changed, inputs)
+    axes = tuple(range(expected.ndim - 1))
+    squares = ((expected - found) ** 2).mean(axes) / (expected**2).mean(axes)
+    return float(np.sqrt(squares.max()))
+
+
 def operators(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in every_node(model)]
 
@@ -575,3 +585,59 @@ def test_products_and_tables_in_a_loop_read_blocks_of_the_graph_around() -> None
     assert {"MatMulNBits", "GatherBlockQuantized"} <= set(operators(changed))
     assert {"t", "w"}.isdisjoint(tensor.name for tensor in changed.graph.initializer)
     assert 0 < error(source, changed, LOOKED_UP) < 0.2
+
+
+# Columns of weights, and of what they make, whose sizes differ by far.
+UNEVEN = np.exp(np.random.default_rng(4).normal(0, 1.5, N)).astype(np.float32)
+
+
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+@pytest.mark.parametrize("form", ["static", "dynamic"])
+@pytest.mark.parametrize("given", [(4, ROWS, K), (2, 4, ROWS, K), (ROWS, K), (1, ROWS, K)])
+def test_columns_of_several_matrices_have_scales_of_their_own(
+    given: tuple[int, ...], form: QuantizedForm, weights: Any
+) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    source = model([node], {"w": values(4, K, N) * UNEVEN}, {"x": given}, "y")
+    scheme = Scheme("uint8", weights, True, SATURATES)
+    changed, choice, _ = quantized(source, form, {"x": values(*given)}, scheme=scheme)
+    assert choice.chosen.dynamic == {"product"}
+    assert column_error(source, changed, {"x": values(*given)}) < 0.04
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "one axis", "gemm", "transposed gemm", "matmul"])
+def test_channels_have_scales_of_their_own_in_the_static_form(kind: str) -> None:
+    # Kernels of products write float32; the result of a convolution has one scale for all.
+    make = helper.make_node
+    if kind in ("depthwise", "one axis"):
+        depthwise = kind == "depthwise"
+        node = make("Conv", ["x", "w"], ["y"], "made", group=K if depthwise else 1)
+        shape, axis = ((K, 1, 3, 3), 0) if depthwise else ((N, K, 3), 0)
+        given = (1, K, 20, 20) if depthwise else (1, K, 200)
+    elif kind == "matmul":
+        node, shape, axis = make("MatMul", ["x", "w"], ["y"], "made"), (K, N), 1
+        given = (ROWS, K)
+    else:
+        transposed = kind == "transposed gemm"
+        node = make("Gemm", ["x", "w"], ["y"], "made", transB=int(transposed))
+        shape, axis, given = ((N, K), 0, (ROWS, K)) if transposed else ((K, N), 1, (ROWS, K))
+    source = model([node], {"w": values(*shape)}, {"x": given}, "y")
+    observed = seen(source, {"x": values(*given)})
+    choice = Choice(Chosen(static=frozenset({"made"})), {}, 0)
+    made = Quantize(
+        form="static",
+        bits=8,
+        scheme=UNSIGNED,
+        blocks=IN_FLOAT32,
+        chosen=choice.chosen,
+        ranges={name: each.bounds for name, each in observed.items() if each.bounds is not None},
+    )
+    run_passes(source, (made,))
+    scales = [
+        (each.attribute[0].i, constant.dims[0])
+        for each in source.graph.node
+        if each.op_type == "DequantizeLinear"
+        for constant in source.graph.initializer
+        if constant.name == each.input[1] and each.input[0].startswith("w_") and constant.dims
+    ]
+    assert scales == [(axis, shape[axis])]

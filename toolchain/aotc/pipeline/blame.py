@@ -600,7 +600,7 @@ def write_quantized_trial(asked: Json, kept: frozenset[str], folder: Path) -> Tr
     """In the worker: the variant quantized as it is, but for `kept`."""
     prepared = prepared_graph(asked)
     try:
-        made = write_quantized(asked, kept, folder / MODEL)
+        *_, made = write_quantized(asked, kept, folder / MODEL)
     except AotcError as error:
         if error.code != _NOTHING_QUANTIZED:
             raise

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ from aotc.graph.allowed_arrays import require_allowed
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import AnalyzedModel, SourceModel
 from aotc.precision.quantized_nodes import Observed
+from aotc.precision.smoothing import Channels
 from aotc.session.inference import groups_within
 from aotc.session.sessions import create_session, run
 from aotc.sizes.inputs.fixtures import read_test_data, require_dtype
@@ -39,6 +40,12 @@ Array = np.ndarray[Any, Any]
 BINS: Final = {"entropy": 1024, "percentile": 2048}
 # Bins of the entropy method's quantized distribution.
 _QUANTIZED_BINS: Final = 128
+# Bits of a float32 that tell no bin of `Magnitudes`, and how many values it counts at once.
+_DROPPED_BITS: Final = 19
+_COUNTED: Final = 1 << 20
+# Shares of values that `auto` may cut off, and the part of the squared error that may be left then.
+_CUT_SHARES: Final = (1e-5, 1e-4, 1e-3, 5e-3)
+_LEFT: Final = 0.5
 # Activations of one run that are held at once: bytes, or their number before they are known.
 _HELD_BYTES: Final = 1 << 29
 _FIRST_COUNT: Final = 64
@@ -227,6 +234,51 @@ def _wrong_sizes(what: str, where: str, expected: str, found: str) -> AotcError:
     return AotcError("AOTC-I075", what, where=where, expected=expected, found=found)
 
 
+class Magnitudes:
+    """How often values are in each of 16 bins of every power of two, of both signs.
+
+    Its range is that of the least squared error in 8 bits, among all values and some percentiles of
+    them: M. Nagel et al., "A White Paper on Neural Network Quantization" (2021), section 3.1.  A
+    value that is kept is off by a step's uniform noise, or by itself if it is below that, and one
+    that is cut off by what is cut.
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(1 << (32 - _DROPPED_BITS), np.int64)
+
+    def add(self, values: Array) -> None:
+        """Count finite values of any shape and floating-point type."""
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
+        for start in range(0, flat.size, _COUNTED):
+            bins = (flat[start : start + _COUNTED] >> _DROPPED_BITS).astype(np.int64)
+            self._counts += np.bincount(bins, minlength=self._counts.size)
+
+    def range(self, bounds: Range) -> Range:
+        """`bounds`, or a part of them where cutting off the rest is far more exact."""
+        (filled,) = np.nonzero(self._counts)
+        middle = (filled.astype(np.uint32) << _DROPPED_BITS) | (1 << (_DROPPED_BITS - 1))
+        centres = np.clip(middle.view(np.float32).astype(np.float64), *bounds)
+        order = np.argsort(centres)
+        centres, counts = centres[order], self._counts[filled][order]
+        best, least = bounds, _LEFT * _squared_error(centres, counts, bounds)
+        below, total = np.cumsum(counts), int(counts.sum())
+        for share in _CUT_SHARES:
+            cut = total * share / 2
+            first = int(np.searchsorted(below, cut, side="right"))
+            last = int(np.searchsorted(below, total - cut, side="left"))
+            tried = float(centres[first]), float(centres[last])
+            if (error := _squared_error(centres, counts, tried)) < least:
+                best, least = tried, error
+        return best
+
+
+def _squared_error(centres: Array, counts: Array, bounds: Range) -> float:
+    step = (max(bounds[1], 0.0) - min(bounds[0], 0.0)) / 255
+    cut = centres - np.clip(centres, min(bounds[0], 0.0), max(bounds[1], 0.0))
+    kept = np.minimum(step**2 / 12, centres**2)
+    return float((counts * np.where(cut == 0, kept, cut**2)).sum())
+
+
 class Histogram:
     """How often values are in each of as many bins as the method has, of one width.
 
@@ -289,33 +341,50 @@ class Histogram:
         return float(least), float(largest)
 
 
-def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:
+def observed_ranges(
+    request: Json, names: Sequence[str], by_channel: Collection[str] = ()
+) -> dict[str, Observed]:
     """In the worker: the range and the shape of each activation of the source among `names`.
 
-    They are computed once, and read from a file in the request's folder then.  Activations that no
-    sample reaches are left out.  Raises R005 and R008 if the source does not run.
+    Of those `by_channel` too, the ranges of channels.  They are computed once, and read from a file
+    in the request's folder then.  Activations that no sample reaches are left out.  Raises R005 and
+    R008 if the source does not run.
     """
     source = onnx.load(request["source"], load_external_data=False)
     made = {name for node in source.graph.node for name in node.output}
     made |= {value.name for value in source.graph.input}
     wanted = [name for name in names if name in made]
-    key = [wanted, request["method"], request["percentile"], request["samples"]]
+    channels = [name for name in wanted if name in by_channel]
+    key = [wanted, channels, request["method"], request["percentile"], request["samples"]]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     kept = Path(request["folder"]) / f"ranges-{digest}.json"
     if not kept.exists():
-        found = _observed(source, wanted, request)
+        found = _observed(source, wanted, channels, request)
         written = Path(f"ranges-{digest}.json")
-        written.write_text(json.dumps({name: [e.bounds, e.shape] for name, e in found.items()}))
+        written.write_text(json.dumps({name: _as_json(seen) for name, seen in found.items()}))
         kept.parent.mkdir(parents=True, exist_ok=True)
         written.replace(kept)
-    read = json.loads(kept.read_text())
-    return {
-        name: Observed(None if bounds is None else (bounds[0], bounds[1]), tuple(shape))
-        for name, (bounds, shape) in read.items()
-    }
+    return {name: _as_observed(*seen) for name, seen in json.loads(kept.read_text()).items()}
 
 
-def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> dict[str, Observed]:
+def _as_json(seen: Observed) -> Json:
+    channels = seen.channels
+    parts = None if channels is None else [channels.low, channels.high, channels.squares]
+    return [seen.bounds, seen.shape, seen.clipped, parts and [part.tolist() for part in parts]]
+
+
+def _as_observed(bounds: Json, shape: Json, clipped: Json, channels: Json) -> Observed:
+    return Observed(
+        None if bounds is None else (bounds[0], bounds[1]),
+        tuple(shape),
+        None if clipped is None else (clipped[0], clipped[1]),
+        None if channels is None else Channels(*map(np.array, channels)),
+    )
+
+
+def _observed(
+    source: onnx.ModelProto, names: Sequence[str], by_channel: Sequence[str], request: Json
+) -> dict[str, Observed]:
     given = {value.name for value in source.graph.input}
     outputs = {value.name for value in source.graph.output}
     computed = [name for name in names if name not in given]
@@ -329,7 +398,7 @@ def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> d
         weights_folder=Path(request["weights"]),
     )
     dtypes = {arg.name: values.ort_type_to_value(arg).dtype for arg in session.get_inputs()}
-    collect = _Ranges()
+    collect = _Ranges(by_channel, with_outliers=request["method"] == "auto")
 
     def each_group(names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Activations among `names`, as many as are held at once, of one sample after another."""
@@ -345,7 +414,7 @@ def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> d
 
     for found in each_group(names):
         collect.add(found)
-    if request["method"] != "minmax":
+    if request["method"] in BINS:
         # Ranges are known first, so that a histogram has as many bins whatever they are.
         histograms = {
             name: Histogram(request["method"], bounds)
@@ -368,9 +437,15 @@ def _as(dtype: str | None, value: Any) -> Any:
 
 
 class _Ranges:
-    """The smallest and the largest of values that are given sample by sample, and their shapes."""
+    """The smallest and the largest of values that are given sample by sample, and their shapes.
 
-    def __init__(self) -> None:
+    Of those `by_channel` also of each channel, and `with_outliers` the range without outliers.
+    """
+
+    def __init__(self, by_channel: Collection[str], *, with_outliers: bool) -> None:
+        self._channels = {name: _ChannelRanges() for name in by_channel}
+        self._magnitudes: dict[str, Magnitudes] = {}
+        self._with_outliers = with_outliers
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.bounds: dict[str, Range] = {}
         self._wild: set[str] = set()
@@ -395,11 +470,54 @@ class _Ranges:
                 continue
             least, largest = self.bounds.get(name, (low, high))
             self.bounds[name] = min(low, least), max(high, largest)
+            if self._with_outliers:
+                self._magnitudes.setdefault(name, Magnitudes()).add(exact)
+            if name in self._channels:
+                self._channels[name].add(exact)
 
     def observed(self, names: Sequence[str]) -> dict[str, Observed]:
         """By name; without names that no run computed, and without bounds if not all are finite."""
         return {
-            name: Observed(self.bounds.get(name), self.shapes[name])
-            for name in names
-            if name in self.shapes
+            name: self._seen(name, self.bounds.get(name)) for name in names if name in self.shapes
         }
+
+    def _seen(self, name: str, bounds: Range | None) -> Observed:
+        if bounds is None:
+            return Observed(None, self.shapes[name])
+        clipped = self._magnitudes[name].range(bounds) if self._with_outliers else bounds
+        channels = self._channels[name].found() if name in self._channels else None
+        return Observed(bounds, self.shapes[name], clipped if clipped != bounds else None, channels)
+
+
+class _ChannelRanges:
+    """Ranges and squares of the channels of one value, unless samples differ in their number."""
+
+    def __init__(self) -> None:
+        self._sums: tuple[Array, Array, Array, int] | None = None
+        self._differ = False
+
+    def add(self, values: Array) -> None:
+        """Add a sample of float32 whose last axis is of channels."""
+        if not values.ndim:
+            self._differ = True
+            return
+        rows = values.reshape(-1, values.shape[-1])
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        # einsum needs no squares of all values at once.
+        squares = np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
+        count = len(rows)
+        if self._sums is not None:
+            before = self._sums
+            if before[0].shape != low.shape:
+                self._differ = True
+                return
+            low, high = np.minimum(low, before[0]), np.maximum(high, before[1])
+            squares, count = squares + before[2], count + before[3]
+        self._sums = low, high, squares, count
+
+    def found(self) -> Channels | None:
+        """Those of all samples; None if they have no channels, or not equally many."""
+        if self._sums is None or self._differ:
+            return None
+        low, high, squares, count = self._sums
+        return Channels(low.astype(np.float64), high.astype(np.float64), squares / count)

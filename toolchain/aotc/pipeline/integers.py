@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
+import numpy as np
 import onnx
 
 from aotc.base.errors import AotcError
-from aotc.base.records import replace
+from aotc.base.records import record, replace
+from aotc.graph import values
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
@@ -20,8 +24,9 @@ from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import needs_one_sign
-from aotc.pipeline.plan import OBSERVING, form_of, is_built_here, observes
+from aotc.pipeline.plan import OBSERVING, form_of, is_built_here, observes, unpadded_runs
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
+from aotc.precision.blame_search import limit_ratio
 from aotc.precision.half_conversion import HALF_TYPES, lift_constants
 from aotc.precision.kernel_rates import rates_of
 from aotc.precision.quantize import (
@@ -41,10 +46,12 @@ from aotc.precision.quantized_nodes import (
     choose,
     observable,
 )
+from aotc.precision.smoothing import Smooth, smoothable
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, with_types, write_optimized
-from aotc.session.sessions import create_session
+from aotc.session.parity import compare
+from aotc.session.sessions import create_session, run
 from aotc.session.worker import REQUEST
 from aotc.sizes.inputs.fixtures import SEARCHED, STATED
 from aotc.spec.codec import Json, decode, encode
@@ -56,12 +63,13 @@ from aotc.spec.precision import (
     QuantizationSpec,
     QuantizedForm,
     TableBits,
+    Tolerance,
     WantedPrecision,
     matching_names,
 )
 from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
-from aotc.spec.variant import PassRecord, SessionSpec
+from aotc.spec.variant import CLIPPED, PassRecord, SessionSpec
 
 QUANTIZED: Final = frozenset({"int8", "int4"})
 # The first operator set in which scales may have an axis, and that with the integer operators.
@@ -76,6 +84,14 @@ _TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], .
     "int4": ((128, True, 4), (32, True, 4), (32, False, 4), (16, False, 4), (32, True, 0)),
 }
 _OF_OTHERS: Final[tuple[tuple[BlockSize, bool, AccuracyLevel], ...]] = ((32, True, 0),)
+# What makes a form more exact: no error is told apart that is not so much smaller.
+_SMOOTH: Final = "smooth"
+_CLIP: Final = "clip"
+_MUCH_BETTER: Final = 0.9
+# What of a request decides what of them is taken.
+_DECIDING: Final = ("form", "quantization", "reduce_range", "method", "samples", "kept")
+# The methods with which the range of a smoothed value follows from those of its channels.
+_SMOOTHED: Final = ("auto", "minmax")
 # How many samples are compared as they are; each is one more run of every such variant.
 _MAX_SAMPLES: Final = 8
 
@@ -118,15 +134,15 @@ def quantize(
         folder=folder,
         where=where,
     ).value
-    record = decode(PassRecord, value)
+    records = [decode(PassRecord, each) for each in value]
     made = replace(
         specialized,
         graph=folder / "quantized.onnx",
         own_weights=folder,
         quantized=True,
-        passes=(*specialized.passes, record),
+        passes=(*specialized.passes, *records),
     )
-    return made, record_findings(record, where)
+    return made, record_findings(records[-1], where)
 
 
 def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
@@ -171,9 +187,11 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
     form = quantized_form(plan, context)
-    mixes = form == "mixed" and plan.precision == "int8" and has_samples(context)
-    observes = form == "static" or mixes
+    mixes = form == "mixed" and plan.precision == "int8"
+    observes = form == "static" or ((form == "dynamic" or mixes) and has_samples(context))
     samples = calibration_samples(specialized.analyzed, state) if observes else ()
+    analyzed = specialized.analyzed
+    compared = unpadded_runs(analyzed, plan, analyzed.references_of(plan)) if samples else []
     _require_possible(form, spec, where)
     names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
@@ -193,6 +211,11 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "method": calibration.method,
         "percentile": calibration.percentile,
         "samples": list(samples),
+        "compared": [
+            {"inputs": run.input_paths, "outputs": run.output_paths}
+            for run in compared[:_MAX_SAMPLES]
+        ],
+        "tolerance": encode(getattr(context.profile.parity, plan.precision)),
         "kept": [name for name in names if name in kept],
         "isa": context.target.isa,
         "sizes": {name: dim.opt for name, dim in specialized.sizes.dims.items()},
@@ -285,14 +308,72 @@ def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
         )
 
 
-def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
-    """In the worker: write the quantized model to the file `place`; returns the pass's record.
+def write_quantized(request: Json, kept: Collection[str], place: Path) -> tuple[PassRecord, ...]:
+    """In the worker: write the quantized model to the file `place`; returns the passes' records.
 
-    Nodes of the source named in `kept`, and those that the profile keeps, stay in float32.
-    External data is beside it.  Raises AOTC-N015 if nothing is quantized, and O016.
+    That of `quantize` is the last.  What makes answers on samples much more exact is tried once in
+    a build, and known then.  Nodes of the source named in `kept`, and those that the profile
+    keeps, stay in float32.  External data is beside it.  Raises AOTC-N015 if nothing is quantized,
+    and O016.
     """
-    prepared = prepared_graph(request)
-    model = onnx.load(prepared)
+    begun = _begun(request, kept)
+    asked = json.dumps([request[name] for name in _DECIDING], sort_keys=True)
+    digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    decided = Path(request["folder"]) / f"refinements-{digest}.json"
+    if decided.exists():
+        return _written(request, begun, json.loads(decided.read_text()), place)
+    possible = begun.refinements() if request["compared"] else []
+    best = _Trial(request, begun, (), place.parent / "plain" / place.name)
+    for name in possible:
+        refined = (*best.refinements, name)
+        trial = _Trial(request, _begun(request, kept), refined, place.parent / name / place.name)
+        better, worse = (trial, best) if trial.error < _MUCH_BETTER * best.error else (best, trial)
+        worse.remove()
+        best = better
+    decided.parent.mkdir(parents=True, exist_ok=True)
+    decided.write_text(json.dumps(best.refinements))
+    return best.moved(place)
+
+
+@record
+class _Begun:
+    """A prepared model, what of it is quantized, and what was observed."""
+
+    model: onnx.ModelProto
+    form: QuantizedForm
+    choice: Choice
+    scheme: Scheme
+    observed: Mapping[str, Observed]
+
+    def smoothing(self) -> Smooth:
+        """The pass that smooths what the chosen products read."""
+        seen = self.observed.items()
+        return Smooth(
+            chosen=self.choice.chosen.static | self.choice.chosen.dynamic,
+            scheme=self.scheme,
+            channels={name: each.channels for name, each in seen if each.channels is not None},
+        )
+
+    def refinements(self) -> list[str]:
+        """What may make it more exact."""
+        clips = bool(self.clipped())
+        smooths = self.smoothing().gains(self.model)
+        return [name for name, gains in ((_SMOOTH, smooths), (_CLIP, clips)) if gains]
+
+    def clipped(self) -> dict[str, tuple[float, float]]:
+        """The ranges without outliers, of what chosen nodes read or make."""
+        touched = {
+            name
+            for node in self.model.graph.node
+            if node.name in self.choice.chosen.static
+            for name in (*node.input, *node.output)
+        }
+        seen = self.observed.items()
+        return {n: each.clipped for n, each in seen if each.clipped is not None and n in touched}
+
+
+def _begun(request: Json, kept: Collection[str]) -> _Begun:
+    model = onnx.load(prepared_graph(request))
     with placeholder_names(model):
         fold_factors(model)
     source = onnx.load(request["source"], load_external_data=False).graph
@@ -303,22 +384,87 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     operators = request["quantization"]["operators"]
     observed: Mapping[str, Observed] = {}
     if request["samples"]:
-        observed = observed_ranges(request, observable(model, operators))
+        # The same for all forms, so that they are observed once.
+        smoothed = smoothable(model) if request["method"] in _SMOOTHED else ()
+        wanted = dict.fromkeys((*observable(model, operators), *smoothed))
+        observed = observed_ranges(request, tuple(wanted), smoothed)
     weighs = Weighs(rates_of(request["isa"]), request["sizes"], request["goal"] == "speed")
     unfused = {name.removesuffix("_quantized") for name in request["unfused"]}
     widens = form == "mixed" and request["bits"] == _FEW_BITS
     form = "weights" if widens else form
-    choice = choose(model, form, operators, left, observed, weighs, unfused, widens=widens)
+    seen = observed if form in OBSERVING else {}
+    choice = choose(model, form, operators, left, seen, weighs, unfused, widens=widens)
     if not len(choice.chosen):
         raise _nothing(choice, request)
+    return _Begun(model=model, form=form, choice=choice, scheme=scheme, observed=observed)
+
+
+class _Trial:
+    """A form that is written to the file `place`, in a folder of its own."""
+
+    def __init__(
+        self, request: Json, begun: _Begun, refinements: Sequence[str], place: Path
+    ) -> None:
+        self.refinements = tuple(refinements)
+        self._request, self._place = request, place
+        self._records = _written(request, begun, refinements, place)
+
+    @cached_property
+    def error(self) -> float:
+        """The largest part of a proof's limits that its error takes on the compared runs."""
+        session = create_session(
+            self._place.read_bytes(),
+            SessionSpec(optimization="all"),
+            providers=[CPU],
+            weights_folder=self._place.parent,
+        )
+        tolerance = decode(Tolerance, self._request["tolerance"])
+        worst = 0.0
+        for compared in self._request["compared"]:
+            inputs = {name: values.load(Path(path)) for name, path in compared["inputs"].items()}
+            names = list(compared["outputs"])
+            for name, found in zip(names, run(session, inputs, names), strict=True):
+                golden = values.load(Path(compared["outputs"][name]))
+                if isinstance(golden, np.ndarray) and golden.dtype.kind == "f":
+                    error = compare(golden, found, tolerance, name)
+                    worst = max(worst, limit_ratio(error, tolerance))
+        return worst
+
+    def moved(self, place: Path) -> tuple[PassRecord, ...]:
+        """The records of its passes, when its files are at `place`."""
+        for file in self._place.parent.iterdir():
+            file.replace(place.parent / file.name)
+        self.remove()
+        return self._records
+
+    def remove(self) -> None:
+        """Remove its files, which may be as large as the model."""
+        shutil.rmtree(self._place.parent)
+
+
+def _written(
+    request: Json, begun: _Begun, refinements: Collection[str], place: Path
+) -> tuple[PassRecord, ...]:
+    model, choice = begun.model, begun.choice
+    ranges = {n: seen.bounds for n, seen in begun.observed.items() if seen.bounds is not None}
+    clipped = begun.clipped() if _CLIP in refinements else {}
+    ranges |= clipped
+    records: list[PassRecord] = []
+    if _SMOOTH in refinements:
+        smoothing = begun.smoothing()
+        records += run_passes(model, (smoothing,))
+        options = {**records[-1].options, "samples": len(request["samples"])}
+        records[-1] = replace(records[-1], options=options, matched=smoothing.matched)
+        ranges |= smoothing.ranges
+        clipped = {name: bounds for name, bounds in clipped.items() if ranges[name] == bounds}
     chosen = Quantize(
-        form=form,
+        form=begun.form,
         bits=request["bits"],
-        scheme=scheme,
+        scheme=begun.scheme,
         blocks=decode(Blocks, request["blocks"]),
         method=request["method"],
         chosen=choice.chosen,
-        ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},
+        ranges=ranges,
     )
     try:
         (made,) = run_passes(model, (chosen,))
@@ -333,7 +479,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     choice = choice.limited(written_nodes(model, choice.chosen))
     if not len(choice.chosen):
         raise _nothing(choice, request)
-    reasons = _source_names(source, prepared, choice.reasons)
+    reasons = _source_names(request, choice.reasons)
     del model.graph.value_info[:]
     model.ClearField("producer_name")
     model.ClearField("producer_version")
@@ -343,15 +489,16 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     data.unlink(missing_ok=True)
     externalize(model, place.parent, data.name)
     place.write_bytes(model.SerializeToString(deterministic=True))
-    options = (
-        {**made.options, "samples": len(request["samples"])} if request["samples"] else made.options
-    )
-    return replace(made, options=options, matched=choice.matched(), kept=reasons)
+    options, matched = dict(made.options), choice.matched()
+    if begun.form in OBSERVING and request["samples"]:
+        options["samples"] = len(request["samples"])
+    matched |= {CLIPPED: len(clipped)} if clipped else {}
+    return (*records, replace(made, options=options, matched=matched, kept=reasons))
 
 
 def quantize_job(request: Json) -> Json:
-    """In the worker: the quantized model as `quantized.onnx`, and the record of the pass."""
-    return encode(write_quantized(request, (), Path("quantized.onnx")))
+    """In the worker: the quantized model as `quantized.onnx`, and the records of the passes."""
+    return [encode(made) for made in write_quantized(request, (), Path("quantized.onnx"))]
 
 
 def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
@@ -374,13 +521,12 @@ def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
     )
 
 
-def _source_names(
-    source: onnx.GraphProto, prepared: Path, reasons: Mapping[str, str]
-) -> tuple[str, ...]:
+def _source_names(request: Json, reasons: Mapping[str, str]) -> tuple[str, ...]:
     """The nodes of the source that those in `reasons` stand for."""
     if not reasons:
         return ()
-    graph = onnx.load(prepared, load_external_data=False).graph
+    source = onnx.load(request["source"], load_external_data=False).graph
+    graph = onnx.load(prepared_graph(request), load_external_data=False).graph
     covered = covered_nodes(source, graph)
     found = [name for left in reasons for name in covered.get(left) or (left,)]
     return tuple(dict.fromkeys(found))
@@ -525,7 +671,14 @@ def is_observing(context: BuildContext) -> bool:
 
 def unused_calibration(context: BuildContext) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    if context.calibration is None or is_observing(context) or context.tries_half:
+    profile = context.profile
+    smooths = any(
+        (spec.precision or profile.precision) == "int8"
+        and (spec.quantization or profile.quantization).form == "dynamic"
+        for spec in profile.variants
+    )
+    used = smooths or is_observing(context) or context.tries_half
+    if context.calibration is None or used:
         return ()
     what = "no variant observes activations on the data, so it was not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)

@@ -360,7 +360,7 @@ class Quantize(Pass):
             "per_channel": self.scheme.per_channel,
             "reduce_range": self.scheme.reduce_range,
         }
-        return {**found, "method": self.method} if self.ranges else found
+        return {**found, "method": self.method} if self.chosen.static else found
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
@@ -500,13 +500,29 @@ def _weights(name: str, scope: Scope, scheme: Scheme) -> tuple[str, str, str]:
     tensor, holder = found
     made = (f"{name}_quantized", f"{name}_scale", f"{name}_zero_point")
     if all(item.name != made[0] for item in holder.initializer):
-        axis = 1 if scheme.per_channel and len(tensor.dims) == 2 else None
-        integers = quantized(onnx.numpy_helper.to_array(tensor), scheme, axis)
+        integers = _quantized_columns(onnx.numpy_helper.to_array(tensor), scheme)
         for each, values in zip(
             made, (integers.values, integers.scale, integers.zero), strict=True
         ):
             add_constant(holder, each, values)
     return made
+
+
+def _quantized_columns(values: Array, scheme: Scheme) -> Quantized:
+    """Weights of shape [..., summed, columns], with a scale for each column of each matrix.
+
+    Scales of one matrix have the shape [columns], those of several [..., 1, columns].
+    """
+    if not scheme.per_channel:
+        return quantized(values, scheme, None)
+    *several, summed, columns = values.shape
+    flat = np.moveaxis(values, -2, 0).reshape(summed, -1)
+    found = quantized(flat, scheme, 1)
+    shape = (*several, 1, columns) if several else (columns,)
+    made = np.moveaxis(found.values.reshape(summed, *several, columns), 0, -2)
+    return Quantized(
+        np.ascontiguousarray(made), found.scale.reshape(shape), found.zero.reshape(shape)
+    )
 
 
 def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.NodeProto:

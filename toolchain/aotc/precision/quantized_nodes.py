@@ -14,6 +14,7 @@ from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
 from aotc.precision.kernel_rates import FEW_CHANNELS, KernelRates
 from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
+from aotc.precision.smoothing import Channels
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
 from aotc.spec.variant import KEPT
@@ -110,10 +111,15 @@ class Choice:
 
 @record(kw_only=False)
 class Observed:
-    """The range of its values, None if one was not finite, and its largest shape."""
+    """The range of its values, None if one was not finite, and its largest shape.
+
+    `clipped` is the range without outliers; None: there are none, or nobody asked.
+    """
 
     bounds: tuple[float, float] | None
     shape: tuple[int, ...]
+    clipped: tuple[float, float] | None = None
+    channels: Channels | None = None
 
 
 def choose(

@@ -162,7 +162,7 @@ Form = Literal["auto", "static", "dynamic", "weights", "mixed"]
 # What `auto` may stand for.
 QuantizedForm = Literal["static", "dynamic", "weights", "mixed"]
 Integers = Literal["auto", "int8", "uint8"]
-RangeMethod = Literal["minmax", "entropy", "percentile"]
+RangeMethod = Literal["auto", "minmax", "entropy", "percentile"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 # Level 1 of ONNX Runtime is what 0 is on CPUs: the same answers in the same time.
 AccuracyLevel = Literal[0, 4]
@@ -224,7 +224,11 @@ class CalibrationSpec:
         "path of a .npz file, or of a folder of such or of ONNX test data; relative to "
         "the profile's file.  Empty: that of --calibration, else of --fixtures",
     ] = ""
-    method: Annotated[RangeMethod, "how ranges follow from the values"] = "minmax"
+    method: Annotated[
+        RangeMethod,
+        "how ranges follow from the values.  auto: from the smallest to the largest, but for "
+        "values with outliers where cutting these off is more exact; minmax never cuts off",
+    ] = "auto"
     percentile: Annotated[float, Bounds(50, 100), "of the values, with method percentile"] = 99.99
     max_samples: Annotated[int, Bounds(1, 1_000_000), "samples that are used, the first ones"] = 512
 

@@ -23,6 +23,9 @@ _SAME_EVERYWHERE = "the same on every CPU"
 HALF_PRECISION: Final = "half-precision"
 # The name of the pass that quantizes.
 QUANTIZE: Final = "quantize"
+SMOOTH: Final = "smooth-activations"
+# How the record of a quantization counts the ranges that leave out outliers.
+CLIPPED: Final = "clipped ranges"
 # Weights are stored in half precision, and all is computed in float32.
 STORED_IN_HALF: Final = "store-in-half"
 KEPT: Final = "kept: "

@@ -38,9 +38,11 @@ from aotc.spec.precision import OutputGate, Tolerance
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, VariantSummary
 from aotc.spec.target import CustomOps
 from aotc.spec.variant import (
+    CLIPPED,
     HALF_PRECISION,
     KEPT,
     QUANTIZE,
+    SMOOTH,
     STORED_IN_HALF,
     GraphCapture,
     Parity,
@@ -499,14 +501,19 @@ def gates_text(variants: Sequence[VariantSummary]) -> str:
 
 
 def _form(variant: VariantSummary) -> str:
-    """How a variant was quantized, such as `static: minmax of 64 samples; 10 nodes`."""
+    """How a variant was quantized, such as `static: ranges of 64 samples; 10 nodes, 2 smoothed`."""
     made = _pass_of(variant, QUANTIZE)
     if made is None:
         return ""
     options, nodes = made.options, count(made.matched.get("quantized", 0), "node")
+    if (smoothing := _pass_of(variant, SMOOTH)) is not None:
+        nodes += f", {smoothing.matched.get('products', 0)} smoothed"
     if "samples" in options:
+        method = "ranges" if options.get("method") == "auto" else options.get("method")
         samples = count(int(options["samples"]), "sample")
-        return f"{options.get('form')}: {options.get('method')} of {samples}; {nodes}"
+        if clipped := made.matched.get(CLIPPED, 0):
+            samples += f", {clipped} without outliers"
+        return f"{options.get('form')}: {method} of {samples}; {nodes}"
     return f"{options.get('form')}; {nodes}"
 
 
