@@ -743,7 +743,8 @@ def forms_tried(
     """The forms of one variant on `providers`, the profile's own first, without duplicates.
 
     For `auto` they are `keep`, then those in which the first provider may be quicker, in its order,
-    and what `tune.precision` lists; for other precisions that list counts only with `tune`.
+    float16 where the goal is not speed, and what `tune.precision` lists; for other precisions that
+    list counts only with `tune`.
     What none of the providers computes in, or not all of them run, becomes `keep`.
     Raises AOTC-P007.
     """
@@ -752,6 +753,9 @@ def forms_tried(
     listed: list[Precision] = []
     if wanted == "auto":
         listed += ["keep", *backends[0].may_gain_by()]
+        if (spec.goal or profile.goal) != "speed":
+            # Where it is storage alone, it halves the weights.
+            listed.append("float16")
     else:
         listed.append(wanted)
     if tune or wanted == "auto":
