@@ -20,7 +20,7 @@ from aotc.runtime.warmup import open_variant
 from aotc.session.node_times import profiled_runs, read_events
 from aotc.spec.bench_reports import BenchReport, NodesReport
 from aotc.tools.bench_nodes import profile_nodes
-from aotc.tools.bench_sides import inputs_of
+from aotc.tools.example_inputs import example_at
 
 CPU = "CPUExecutionProvider"
 
@@ -127,7 +127,7 @@ def test_a_compiled_partition_is_one_node(bench: Workbench, tmp_path: Path) -> N
 def test_a_profile_that_was_cut_off_is_refused(digits: BuiltArtifact, tmp_path: Path) -> None:
     """A real one, as a full disk leaves it."""
     with load(digits.path, key=digits.public_key, store=tmp_path / "store") as ready:
-        inputs, _ = inputs_of(ready, {})
+        inputs = example_at(ready, (), {})[0].inputs
         session = open_variant(ready.payload, ready.variant, profile=tmp_path / "session")
         session.run(None, inputs)
         written = Path(session.end_profiling())

@@ -17,7 +17,7 @@ from aotc.cli.main import main
 from aotc.runtime import value_files
 from aotc.spec.codec import decode
 from aotc.spec.profile import Profile
-from aotc.tools.bench_sides import inputs_of
+from aotc.tools.example_inputs import example_at
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
 
@@ -214,7 +214,8 @@ def test_inputs_of_other_sizes_are_cut_to_what_is_allowed_there(
 ) -> None:
     with bench.load(packed) as model:
         for time in (1, 2, 20):
-            inputs, sizes = inputs_of(model, {"time": time, "batch": 3})
+            example, sizes = example_at(model, (), {"time": time, "batch": 3})
+            inputs = example.inputs
             assert sizes["time"] == time
             assert inputs["lengths"].max() <= time
             assert model.run(inputs)["last"].shape == (3, 4)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from aotc.base.errors import AotcError
-from aotc.graph.allowed_arrays import cut_to_allowed, draw, ends_of, filled, outside
+from aotc.graph.allowed_arrays import cut_to_allowed, draw, ends_of, filled, outside, seen_values
 from aotc.graph.values import numpy_dtype
 from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.payload import Value
 
 NUMBERS = sorted(STATABLE - {"string"})
+RNG = np.random.default_rng(5)
 FLOATS = [name for name in NUMBERS if "float" in name]
 
 
@@ -108,3 +109,37 @@ def test_sizes_that_allow_no_value_are_refused() -> None:
         )
     assert refused.value.code == "AOTC-S032"
     assert refused.value.found == "from 4 to time = 3 allows no value of speed"
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_what_was_seen_is_what_is_drawn(dtype: str) -> None:
+    arrays = [array(dtype, 5, 3), array(dtype, 4, 9), array(dtype)]
+    seen = seen_values(arrays, private=True)
+    assert seen is not None and (seen.min, seen.max) == (3, 9)
+    assert isinstance(seen.min, float) == ("float" in dtype)
+    assert AllowedValues.problems_of(seen, "tensor", dtype) == []
+    found = draw(value(dtype, min=seen.min, max=seen.max), (64,), {}, (0, 1), RNG)
+    assert found.dtype == numpy_dtype(dtype) and 3 <= found.min() < found.max() <= 9
+
+
+def test_what_is_not_finite_was_not_seen() -> None:
+    assert seen_values([array("float32", np.nan, 2, np.inf)], private=True) == AllowedValues(
+        min=2.0, max=2.0
+    )
+    assert seen_values([array("float32", np.nan)], private=True) is None
+    assert seen_values([np.zeros(2, np.complex64)], private=True) is None
+    assert seen_values([], private=True) is None
+
+
+def test_integers_that_json_does_not_hold_are_cut() -> None:
+    limits = np.iinfo(np.int64)
+    seen = seen_values([np.array([limits.min, limits.max])], private=True)
+    assert seen == AllowedValues(min=1 - 2**53, max=2**53 - 1)
+
+
+def test_truth_values_and_text_are_listed() -> None:
+    truths = [np.array([True, True]), np.array([[False]])]
+    assert seen_values(truths, private=True) == AllowedValues(values=(0, 1))
+    words = [np.array(["b", "a", "b"], dtype=object)]
+    assert seen_values(words, private=False) == AllowedValues(values=("a", "b"))
+    assert seen_values(words, private=True) is None, "words of the user stay with the user"

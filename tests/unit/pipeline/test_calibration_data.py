@@ -386,7 +386,7 @@ def test_a_large_set_is_never_held(
         with archive.open("image.npy", "w", force_zip64=True) as member:
             header = {"descr": "<f4", "fortran_order": False, "shape": (rows, 1, 8, 8)}
             np.lib.format.write_array_header_1_0(member, header)
-            member.write(bytes(4 * 64 * 5))
+            member.write(np.ones(64 * 5, "<f4").tobytes())
         # The size that a reader checks is the one which the archive's directory states.
         archive.getinfo("image.npy").file_size = 4 * 64 * rows + 1024
     assert len(samples_at(digits, tmp_path / "set.npz", max_samples=3)) == 3

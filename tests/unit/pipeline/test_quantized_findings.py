@@ -53,6 +53,8 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "isa": [],
             "sizes": {},
             "goal": "speed",
+            "opset": "auto",
+            "runs": [],
             "where": "variant portable",
             **fields,
         }

@@ -310,6 +310,19 @@ Threads = Annotated[
 ]
 
 
+GivenInputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        metavar="NAME=FILE|FILE.npz|FOLDER",
+        default_factory=list,
+        help="one input (.npy, .npz of one array or with one of this name, or .json for what "
+        "those cannot hold), an archive of inputs by name, or a folder of ONNX test data",
+        show_default="the artifact's fixtures, or made ones if it holds none",
+    ),
+]
+
+
 def _as_stated(text: str) -> str:
     """The value as it is: of a configuration's, the profile was read already."""
     return text

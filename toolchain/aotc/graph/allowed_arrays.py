@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from aotc.base.errors import AotcError
 from aotc.graph.values import numpy_dtype
-from aotc.spec.allowed_values import AllowedValues, Number, value_text
+from aotc.spec.allowed_values import EXACT, AllowedValues, Number, value_text
 from aotc.spec.payload import Value
 
 Array = np.ndarray[Any, Any]
@@ -116,6 +116,36 @@ def draw(
     if isinstance(allowed.max, str) and drawn.size:
         drawn.flat[int(rng.integers(drawn.size))] = high
     return drawn.astype(dtype)
+
+
+def seen_values(arrays: Sequence[Any], *, private: bool) -> AllowedValues | None:
+    """The finite values of `arrays` of one type, as bounds; truth values and text as a list.
+
+    None if there is nothing to say: of complex numbers, and of text that is `private`.
+    """
+    flat = [np.ravel(array) for array in arrays if isinstance(array, np.ndarray) and array.size]
+    if not flat:
+        return None
+    kind = flat[0].dtype.kind
+    if kind == "b":
+        return AllowedValues(values=tuple(sorted({int(each) for one in flat for each in one})))
+    if kind in "OUT":
+        words = sorted({str(each) for one in flat for each in one})
+        return None if private else AllowedValues(values=tuple(words[:MAX_ENDS]))
+    if kind == "c":
+        return None
+    if kind not in "iu":
+        flat = [one.astype(np.float64) for one in flat]
+        flat = [finite for one in flat if (finite := one[np.isfinite(one)]).size]
+    if not flat:
+        return None
+    low, high = (
+        number_of(bound)
+        for bound in (min(one.min() for one in flat), max(one.max() for one in flat))
+    )
+    if kind in "iu":
+        low, high = max(low, 1 - EXACT), min(high, EXACT - 1)
+    return AllowedValues(min=low, max=high)
 
 
 def ends_of(value: Value, sizes: Mapping[str, int]) -> list[Number | str]:

@@ -49,6 +49,8 @@ _LEFT: Final = 0.5
 # Activations of one run that are held at once: bytes, or their number before they are known.
 _HELD_BYTES: Final = 1 << 29
 _FIRST_COUNT: Final = 64
+# Kinds of numpy's dtypes: truth values, integers and text.
+_NO_FLOATS: Final = "biuOSUT"
 
 
 def require_calibration(context: BuildContext) -> None:
@@ -73,8 +75,8 @@ def calibration_samples(analyzed: AnalyzedModel, state: BuildState) -> tuple[Jso
     They are written once in a build, as what is made of them is known by their paths.  They have
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
-    (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles) and
-    I112 (values that the profile excludes).
+    (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles), I112
+    (values that the profile excludes) and I115 (all floats are 0).
     """
     context = state.context
     require_calibration(context)
@@ -135,8 +137,12 @@ def _written(
 ) -> list[Json]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
+    floats: dict[str, bool] = {}
     for where, sample, sizes in itertools.islice(samples, count):
         refuse_not_finite(sample, where)
+        for name, array in sample.items():
+            if isinstance(array, np.ndarray) and array.dtype.kind not in _NO_FLOATS:
+                floats[name] = floats.get(name, False) or bool((array != 0).any())
         place = folder / str(len(written))
         place.mkdir()
         files = {
@@ -146,6 +152,14 @@ def _written(
         written.append({"inputs": files, "sizes": sizes})
     if not written:
         raise _none(str(path), "no sample")
+    if floats and not any(floats.values()):
+        raise AotcError(
+            "AOTC-I115",
+            "every sample of the calibration data is 0 throughout",
+            where=str(path),
+            expected="values of real inputs",
+            found=f"{', '.join(floats)}: 0 in {len(written)} samples",
+        )
     return written
 
 

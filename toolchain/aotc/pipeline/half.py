@@ -18,6 +18,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.on_import import why_not_cast
 from aotc.graph.view import (
     NodeLinks,
     constant_tensors,
@@ -120,7 +121,7 @@ def half_request(specialized: SpecializedModel, state: BuildState) -> HalfReques
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
     A quantized model, one in another half precision and one without float32 are left as they are,
-    with finding AOTC-N011.
+    with finding AOTC-N011.  Raises N008 if the model's operator set does not know the type.
     """
     plan = specialized.plan
     if plan.precision not in HALF_TYPES:
@@ -131,8 +132,16 @@ def half_request(specialized: SpecializedModel, state: BuildState) -> HalfReques
     if specialized.analyzed.source.capture.quantized:
         why = "the model is quantized"
     else:
-        graph = onnx.load(specialized.graph, load_external_data=False).graph
-        why = why_left(graph, plan.precision)
+        model = onnx.load(specialized.graph, load_external_data=False)
+        why = why_left(model.graph, plan.precision)
+        if not why and (lacks := why_not_cast(model, plan.precision)):
+            raise AotcError(
+                "AOTC-N008",
+                f"the model's operator set does not know {plan.precision}",
+                where=f"variant {plan.name}",
+                found=lacks,
+                fix="Choose 'precision: float16', or export the model at a later operator set.",
+            )
     if why == plan.precision:
         return HalfRequest(None, plan)
     if why:

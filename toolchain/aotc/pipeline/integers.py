@@ -18,6 +18,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.convert_opset import LOWEST, ConvertOpset, obstacles, opset_of
 from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
@@ -39,12 +40,16 @@ from aotc.precision.quantize import (
 )
 from aotc.precision.quantized_nodes import (
     BY_FORM,
+    CARRIERS,
     NOT_OBSERVED,
+    PROFILE,
     Choice,
     Observed,
+    QuantizedShare,
     Weighs,
     choose,
     observable,
+    quantized_share,
 )
 from aotc.precision.smoothing import Smooth, smoothable
 from aotc.providers.base import Backend
@@ -60,6 +65,7 @@ from aotc.spec.precision import (
     AccuracyLevel,
     BlockSize,
     Goal,
+    ParitySpec,
     QuantizationSpec,
     QuantizedForm,
     TableBits,
@@ -72,9 +78,6 @@ from aotc.spec.providers import CPU
 from aotc.spec.variant import CLIPPED, PassRecord, SessionSpec
 
 QUANTIZED: Final = frozenset({"int8", "int4"})
-# The first operator set in which scales may have an axis, and that with the integer operators.
-_AXIS_OPSET: Final = 13
-_MIN_OPSET: Final = 10
 _FOLDER: Final = "prepared"
 _FEW_BITS: Final = 4
 # Block size, symmetric, accuracy level.  Larger blocks are quicker; smaller ones, and zero points,
@@ -92,6 +95,19 @@ _MUCH_BETTER: Final = 0.9
 _DECIDING: Final = ("form", "quantization", "reduce_range", "method", "samples", "kept")
 # The methods with which the range of a smoothed value follows from those of its channels.
 _SMOOTHED: Final = ("auto", "minmax")
+# In the prepared graph: why it is not at a later opset, if that is to be told.
+_NOT_RAISED: Final = "aotc.not-raised"
+# The first operator set in which scales may have an axis, and those with the operators of a form.
+_AXIS_OPSET: Final = LOWEST
+_FIRST: Final = {"static": 10, "dynamic": 11, "mixed": 11}
+# The first version of the format in which initializers need be no inputs.
+_IR_VERSION: Final = 4
+# How many runs of both graphs are compared, and how many nodes are told of.
+_MAX_RUNS: Final = 2
+_MAX_TOLD: Final = 2
+_KEPT_OPSET: Final = "the profile says 'opset: keep'"
+# Of operators in a refusal.
+_MAX_LISTED: Final = 12
 # How many samples are compared as they are; each is one more run of every such variant.
 _MAX_SAMPLES: Final = 8
 
@@ -134,7 +150,7 @@ def quantize(
         folder=folder,
         where=where,
     ).value
-    records = [decode(PassRecord, each) for each in value]
+    records = [decode(PassRecord, each) for each in value["records"]]
     made = replace(
         specialized,
         graph=folder / "quantized.onnx",
@@ -142,7 +158,15 @@ def quantize(
         quantized=True,
         passes=(*specialized.passes, *records),
     )
-    return made, record_findings(records[-1], where)
+    own, used, not_raised = value["opset"]
+    form = str(records[-1].options["form"])
+    source = onnx.load(specialized.analyzed.source.graph, load_external_data=False)
+    share = quantized_share(records[-1], source, plan.quantization.operators)
+    return made, (
+        *_opset_finding(own, used, form, not_raised, where),
+        *record_findings(records[-1], where),
+        *share_finding(share, plan.precision, form, where),
+    )
 
 
 def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
@@ -153,6 +177,21 @@ def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
     nodes = f"{count} node{'s' * (count > 1)}"
     what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
     return (Finding(code="AOTC-O014", what=what, where=where),)
+
+
+def share_finding(
+    found: QuantizedShare, precision: str, form: str, where: str
+) -> tuple[Finding, ...]:
+    """AOTC-N070 if little was quantized."""
+    if not found.is_little:
+        return ()
+    total = found.products + found.left.total()
+    left = ", ".join(f"{count} {operator}" for operator, count in sorted(found.left.items()))
+    what = (
+        f"{precision} ({form}) in {found.products} of {total} products, with {found.share:.0%} of "
+        f"the bytes of their weights; in float32 stay {left}"
+    )
+    return (Finding(code="AOTC-N070", what=what, where=where),)
 
 
 def _why_left(specialized: SpecializedModel) -> str:
@@ -220,6 +259,8 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
         "isa": context.target.isa,
         "sizes": {name: dim.opt for name, dim in specialized.sizes.dims.items()},
         "goal": goal_of(plan, context),
+        "opset": context.profile.opset,
+        "runs": _runs_of(specialized.analyzed),
         "where": where,
     }
 
@@ -379,8 +420,8 @@ def _begun(request: Json, kept: Collection[str]) -> _Begun:
     source = onnx.load(request["source"], load_external_data=False).graph
     names = frozenset((*request["kept"], *kept))
     left = standing_for(source, model.graph, names) if names else frozenset[str]()
-    scheme = _scheme(model, request)
     form: QuantizedForm = request["form"]
+    scheme = _scheme(model, request)
     operators = request["quantization"]["operators"]
     observed: Mapping[str, Observed] = {}
     if request["samples"]:
@@ -393,9 +434,10 @@ def _begun(request: Json, kept: Collection[str]) -> _Begun:
     widens = form == "mixed" and request["bits"] == _FEW_BITS
     form = "weights" if widens else form
     seen = observed if form in OBSERVING else {}
+    _require_operators(opset_of(model), form, _not_raised(model), request["where"])
     choice = choose(model, form, operators, left, seen, weighs, unfused, widens=widens)
     if not len(choice.chosen):
-        raise _nothing(choice, request)
+        raise _nothing(choice, request, prepared_graph(request))
     return _Begun(model=model, form=form, choice=choice, scheme=scheme, observed=observed)
 
 
@@ -478,7 +520,7 @@ def _written(
         ) from None
     choice = choice.limited(written_nodes(model, choice.chosen))
     if not len(choice.chosen):
-        raise _nothing(choice, request)
+        raise _nothing(choice, request, prepared_graph(request))
     reasons = _source_names(request, choice.reasons)
     del model.graph.value_info[:]
     model.ClearField("producer_name")
@@ -497,26 +539,31 @@ def _written(
 
 
 def quantize_job(request: Json) -> Json:
-    """In the worker: the quantized model as `quantized.onnx`, and the records of the passes."""
-    return [encode(made) for made in write_quantized(request, (), Path("quantized.onnx"))]
+    """In the worker: the quantized model `quantized.onnx`, the records of the passes, and opsets.
+
+    Those are the source's, the quantized model's, and why it is not a later one.
+    """
+    records = write_quantized(request, (), Path("quantized.onnx"))
+    source, prepared = (
+        onnx.load(path, load_external_data=False)
+        for path in (request["source"], prepared_graph(request))
+    )
+    opsets = [opset_of(source), opset_of(prepared), _not_raised(prepared)]
+    return {"records": [encode(made) for made in records], "opset": opsets}
+
+
+def _not_raised(prepared: onnx.ModelProto) -> str:
+    """Why the prepared graph is not at a later opset; empty if there is nothing to tell."""
+    return next((each.value for each in prepared.metadata_props if each.key == _NOT_RAISED), "")
 
 
 def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
     spec = request["quantization"]
-    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
-    if opset < _MIN_OPSET and request["form"] != "weights":
-        raise AotcError(
-            "AOTC-N015",
-            "the operator set has no operators for quantization",
-            where=request["where"],
-            expected=f"{_MIN_OPSET} or later",
-            found=str(opset),
-        )
     return Scheme(
         activations="uint8" if spec["activations"] == "auto" else spec["activations"],
         weights="int8" if spec["weights"] == "auto" else spec["weights"],
         per_channel=spec["per_channel"]
-        and (opset >= _AXIS_OPSET or request["form"] not in OBSERVING),
+        and (opset_of(model) >= _AXIS_OPSET or request["form"] not in OBSERVING),
         reduce_range=request["reduce_range"],
     )
 
@@ -532,14 +579,31 @@ def _source_names(request: Json, reasons: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _nothing(choice: Choice, request: Json) -> AotcError:
+def _nothing(choice: Choice, request: Json, prepared: Path) -> AotcError:
+    """AOTC-N015, with what could be quantized, what there is, and what would help."""
+    form, stated = request["form"], request["quantization"]["form"]
     counts = Counter(choice.reasons.values())
+    graph = onnx.load(prepared, load_external_data=False)
+    present = sorted({node.op_type for node in every_node(graph)} - {"Constant"})
+    fix = ""
+    if counts.keys() == {PROFILE}:
+        fix = "Leave names out of keep_float32, or choose 'precision: keep'."
+    elif not counts and form != "static" and "Conv" in present:
+        fix = "Give data with --calibration: convolutions are quantized by ranges observed on it."
+        if request["bits"] == _FEW_BITS:
+            fix = f"Choose 'precision: int8'. {fix}"
+        elif stated != "auto":
+            fix = f"Choose 'quantization: {{form: static}}'. {fix}"
+    elif not counts:
+        fix = "Choose 'precision: keep': the model has none of these products."
+    found = ", ".join(f"{count} {why}" for why, count in sorted(counts.items()))
     return AotcError(
         "AOTC-N015",
-        f"no node can be quantized in the form {request['form']}",
+        f"no node can be quantized in the form {form}",
         where=request["where"],
-        expected=f"one of {', '.join(sorted(BY_FORM[request['form']]))} with constant weights",
-        found=", ".join(f"{count} {why}" for why, count in sorted(counts.items())) or "none",
+        expected=f"one of {', '.join(sorted(BY_FORM[form] - CARRIERS))} with constant weights",
+        found=found or f"none of them with such weights, among {', '.join(present[:_MAX_LISTED])}",
+        fix=fix,
     )
 
 
@@ -550,8 +614,8 @@ def prepared_graph(request: Json) -> Path:
     """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
 
     That folds constants, and a BatchNormalization into the convolution before it; values keep their
-    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
-    written once, to the folder of the request.
+    names.  An operator set before 13 is raised to it.  A graph that does not load again, as some
+    with control flow, is taken as it is.  It is written once, to the folder of the request.
     """
     kept = Path(request["folder"]) / _FOLDER
     if not (kept / MODEL).exists():
@@ -575,7 +639,12 @@ def _prepare(request: Json, place: Path) -> None:
         if node.op_type == "Sum" and len(node.input) == 2:
             # The same; of the two, Add alone has kernels for integers.
             node.op_type = "Add"
-    typed = with_types(model, place)
+    typed, why = with_types(model, place), ""
+    if request["opset"] != "keep":
+        typed, why = raised(typed, place, request["runs"])
+    elif opset_of(typed) < _AXIS_OPSET:
+        why = _KEPT_OPSET
+    typed.metadata_props.add(key=_NOT_RAISED, value=why)
     (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
 
 
@@ -591,6 +660,107 @@ def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
     except AotcError:
         return None
     return onnx.load(place / MODEL, load_external_data=False)
+
+
+# The operator set of the graph that is quantized: one from before 13 has no integers, or no scale
+# for each channel.  The model itself stays what answers are judged by.  The onnx package's adapters
+# are not all right, so the raised graph is run beside the one before.
+
+
+def raised(
+    model: onnx.ModelProto, weights: Path, runs: Sequence[Json]
+) -> tuple[onnx.ModelProto, str]:
+    """In the worker: `model` at opset 13 if it is older, and why it is not, empty if it is.
+
+    `model` has types, and its external data is in the folder `weights`; `runs` are inputs (paths by
+    name) on which both give the same answers.
+    """
+    if opset_of(model) >= _AXIS_OPSET:
+        return model, ""
+    if found := obstacles(model, _AXIS_OPSET):
+        return model, "; ".join(found[:_MAX_TOLD])
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    run_passes(made, (ConvertOpset(to=_AXIS_OPSET), NameNodes()))
+    lift_constants(made)
+    made.ir_version = max(made.ir_version, _IR_VERSION)
+    made = with_types(made, weights)
+    why = _other_answers(model, made, weights, runs)
+    return (model, why) if why else (made, "")
+
+
+def _other_answers(
+    before: onnx.ModelProto, after: onnx.ModelProto, weights: Path, runs: Sequence[Json]
+) -> str:
+    """What differs in the answers of two graphs; empty if nothing does."""
+    try:
+        first, second = (
+            create_session(
+                model.SerializeToString(),
+                SessionSpec(optimization="disable"),
+                providers=[CPU],
+                weights_folder=weights,
+            )
+            for model in (before, after)
+        )
+    except AotcError as error:
+        return f"ONNX Runtime does not load it at opset {_AXIS_OPSET}: {error.found}"
+    names = [value.name for value in first.get_outputs()]
+    compared = 0
+    for paths in runs:
+        inputs = {name: values.load(Path(path)) for name, path in paths.items()}
+        try:
+            answers = run(first, inputs)
+        except AotcError:
+            # A graph of fixed sizes, or with inputs of another type, takes some of them, or none.
+            continue
+        try:
+            found = run(second, inputs)
+        except AotcError as error:
+            return f"ONNX Runtime does not run it at opset {_AXIS_OPSET}: {error.found}"
+        for name, one, other in zip(names, answers, found, strict=True):
+            compared_output = compare(one, other, ParitySpec().float32, name)
+            if not compared_output.passed:
+                return f"at opset {_AXIS_OPSET} output {name!r} differs: {compared_output.reason}"
+        compared += 1
+        if compared == _MAX_RUNS:
+            break
+    return ""
+
+
+def _runs_of(analyzed: AnalyzedModel) -> list[Json]:
+    """The inputs of runs of the original, as a worker is given them; none if nothing is raised."""
+    if analyzed.source.capture.opsets.get("ai.onnx", _AXIS_OPSET) >= _AXIS_OPSET:
+        return []
+    return [run.input_paths for run in (*analyzed.references, *analyzed.sampled) if run.finite]
+
+
+def _require_operators(opset: int, form: str, why: str, where: str) -> None:
+    """Raise AOTC-N071 if `opset`, which stayed because of `why`, lacks the operators of a form."""
+    if opset >= _FIRST.get(form, 0):
+        return
+    raise AotcError(
+        "AOTC-N071",
+        "the model's operator set has no operators for quantization, and was not raised",
+        where=where,
+        expected=f"opset {_AXIS_OPSET} or later",
+        found=f"opset {opset}: {why}",
+        fix="Leave 'opset: keep' out of the profile, or export the model at opset "
+        f"{_AXIS_OPSET} or later."
+        if why == _KEPT_OPSET
+        else "",
+    )
+
+
+def _opset_finding(own: int, used: int, form: str, why: str, where: str) -> tuple[Finding, ...]:
+    """AOTC-O005 if the opset was raised from `own`, or N072 if it stayed, and costs accuracy."""
+    if used > own:
+        what = f"opset {own} was converted to {used}, at which integers are written"
+        return (Finding(code="AOTC-O005", what=what, where=where),)
+    if not why or why == _KEPT_OPSET or form not in OBSERVING:
+        return ()
+    what = f"weights have one scale for all channels at opset {own}, which was not raised: {why}"
+    return (Finding(code="AOTC-N072", what=what[:1000], where=where),)
 
 
 # The form in which variants are quantized, and what it needs.

@@ -39,7 +39,6 @@ from aotc.pipeline.types import (
 from aotc.providers.base import Backend, CompileRequest, Payload, SessionUse, names_in_message
 from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import WEIGHTS_PLACEHOLDER
-from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Precision
@@ -356,7 +355,7 @@ def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
     inputs = 0
     for value in analyzed.source.inputs:
         elements = 1
-        for size in shape_of(value, largest):
+        for size in value.shape_at(largest):
             elements *= size
         inputs += elements * _WIDTHS.get(value.dtype, 1)
     total = 0

@@ -18,6 +18,8 @@ from aotc.base.files.names import file_name
 from aotc.base.files.reading import file_sha256
 from aotc.base.progress import BYTES, Tally
 from aotc.base.records import record, replace
+from aotc.graph import values
+from aotc.graph.allowed_arrays import seen_values
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.pipeline.context import BuildContext, BuildState
@@ -30,6 +32,7 @@ from aotc.pipeline.types import (
     ReferenceRun,
 )
 from aotc.session.decisions import needs_margins
+from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
@@ -95,8 +98,9 @@ def package(
     (payload / "manifest.json").write_bytes(canonical_json(ort_manifest(analyzed, variants)))
     entries.append(file_entry(payload / "manifest.json", payload, "package"))
     entries.sort(key=lambda entry: entry.path)
+    ranges = {} if fixtures else input_ranges(analyzed, proven)
     document = encode(
-        manifest_of(analyzed, variants, dropped, fixtures, entries, findings, context)
+        manifest_of(analyzed, variants, dropped, fixtures, ranges, entries, findings, context)
     )
     text = canonical_json(document)
     (payload / "aotc.json").write_bytes(text)
@@ -294,6 +298,7 @@ def manifest_of(
     variants: Sequence[Variant],
     dropped: Sequence[DroppedVariant],
     fixtures: Sequence[Fixture],
+    ranges: Mapping[str, AllowedValues],
     entries: Sequence[FileEntry],
     findings: Sequence[Finding],
     context: BuildContext,
@@ -345,6 +350,7 @@ def manifest_of(
             for waiver in context.profile.waivers
         ),
         fixtures=tuple(fixtures),
+        input_ranges=ranges,
         branches=analyzed.branches or (),
         random=random,
         files=tuple(entries),
@@ -461,6 +467,28 @@ def ship_fixtures(
         )
         for one in kept
     )
+
+
+def input_ranges(
+    analyzed: AnalyzedModel, proven: Sequence[ProvenModel]
+) -> dict[str, AllowedValues]:
+    """By input, what values it had in the runs that variants were compared with.
+
+    At the optimal sizes, as bounds of an index may depend on them; else at any.  Nothing is said of
+    text that is the user's.
+    """
+    compared = {run.first_output: run for one in proven for run in analyzed.references_of(one.plan)}
+    optimal = {name: dim.opt for name, dim in analyzed.domain.dims.items()}
+    runs = [run for run in compared.values() if optimal.items() <= run.sizes.items()]
+    runs = runs or list(compared.values())
+    private = any(run.origin == "user" for run in runs)
+    found: dict[str, AllowedValues] = {}
+    for value in analyzed.source.inputs:
+        if value.kind == "tensor" and not (value.allowed and value.allowed.values):
+            arrays = [values.load(run.inputs[value.name]) for run in runs]
+            seen = seen_values(arrays, private=private)
+            found |= {value.name: seen} if seen is not None else {}
+    return found
 
 
 @record(kw_only=False)

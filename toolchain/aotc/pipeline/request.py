@@ -14,7 +14,7 @@ from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
-from aotc.spec.precision import WantedPrecision
+from aotc.spec.precision import PRECISION_ALIASES, WantedPrecision
 from aotc.spec.profile import CustomOpsSpec, InputSpec, Profile, RandomPolicy
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
@@ -83,7 +83,7 @@ class BuildRequest:
         """Options that the provenance states."""
         stated: dict[str, Json] = {"embed_fixtures": self.embed_fixtures, "tune": self.tune}
         if self.precision is not None:
-            stated["precision"] = self.precision
+            stated["precision"] = PRECISION_ALIASES.get(self.precision, self.precision)
         if self.random is not None:
             stated["random"] = self.random
         if self.allow_unproven:
@@ -193,6 +193,7 @@ def with_values(profile: Profile, values: Mapping[str, str]) -> Profile:
 
 
 def _precision(word: str) -> WantedPrecision:
+    word = PRECISION_ALIASES.get(word, word)
     for known in get_args(WantedPrecision):
         if word == known:
             return known  # type: ignore[no-any-return]

@@ -44,7 +44,7 @@ from aotc.spec.versions import is_newer
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
 _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
-_UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
+_UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-I115", "AOTC-N027"})
 # And a bug of aotc says nothing of a candidate.
 RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
 _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"

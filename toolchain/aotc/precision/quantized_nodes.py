@@ -11,13 +11,19 @@ import numpy as np
 
 from aotc.base.records import field, record
 from aotc.graph.partition.assignment import flops_of
-from aotc.graph.view import NodeLinks, attribute_of, declared_values
+from aotc.graph.view import (
+    NodeLinks,
+    attribute_of,
+    constant_tensors,
+    declared_values,
+    every_graph,
+)
 from aotc.precision.kernel_rates import FEW_CHANNELS, KernelRates
 from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
 from aotc.precision.smoothing import Channels
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
-from aotc.spec.variant import KEPT
+from aotc.spec.variant import KEPT, PassRecord
 
 if TYPE_CHECKING:
     import onnx
@@ -559,3 +565,64 @@ def looks_up(node: onnx.NodeProto, scope: Scope) -> bool:
 def is_standard(node: onnx.NodeProto, operators: Collection[str]) -> bool:
     """Whether a node is one of ONNX's own `operators`."""
     return node.domain in STANDARD and node.op_type in operators
+
+
+# How much of a model is quantized, of its products with constant weights: a convolution that a form
+# does not have is no less a product than one that would not gain by it.
+
+
+# By operator, the inputs that are its weights.
+_WEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys((*PRODUCTS, "ConvTranspose"), (1,)),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), (1, 2)),
+}
+# Below this share of products, or of their weights, a variant is hardly smaller or faster.
+_LITTLE: Final = 0.5
+
+
+@record(kw_only=False)
+class QuantizedShare:
+    """Products that are quantized, those that stay in float32 by operator, and shares of bytes."""
+
+    products: int
+    left: Counter[str]
+    share: float
+
+    @property
+    def is_little(self) -> bool:
+        """Whether fewer than half are quantized, of products or of the bytes of their weights."""
+        total = self.products + self.left.total()
+        return bool(total) and (self.products < _LITTLE * total or self.share < _LITTLE)
+
+
+def quantized_share(
+    made: PassRecord, source: onnx.ModelProto, operators: Collection[str] = ()
+) -> QuantizedShare:
+    """What the pass `quantize` did by its record `made`; `operators` limit it, if there are any.
+
+    `source` needs no external data.
+    """
+    form = str(made.options["form"])
+    wanted = BY_FORM[form].intersection(operators or BY_FORM[form])
+    kept = frozenset(made.kept)
+    sizes = {
+        name: math.prod(tensor.dims)
+        for graph in every_graph(source)
+        for name, tensor in constant_tensors(graph).items()
+        if tensor.data_type == _FLOAT32
+    }
+    left: Counter[str] = Counter()
+    products = quantized = total = 0
+    for graph in every_graph(source):
+        for node in graph.node:
+            read = [node.input[at] for at in _WEIGHTS.get(node.op_type, ()) if at < len(node.input)]
+            if not read or any(name not in sizes for name in read):
+                continue
+            elements = sum(sizes[name] for name in read)
+            total += elements
+            if node.op_type in wanted and node.name not in kept:
+                products += 1
+                quantized += elements
+            else:
+                left[node.op_type] += 1
+    return QuantizedShare(products, left, quantized / total if total else 1.0)

@@ -17,7 +17,6 @@ from aotc.host.cpu import available_bytes, usable_cores
 from aotc.session.inference import open_original, out_of_memory
 from aotc.session.sessions import run
 from aotc.session.worker import peak_memory_bytes
-from aotc.sizes.inputs.fixtures import shape_of
 from aotc.sizes.inputs.samples import tiled
 from aotc.sizes.trials import Growth, RunCost
 from aotc.spec.codec import Json, decode
@@ -241,5 +240,5 @@ def input_bytes(inputs: Sequence[Value], sizes: Mapping[str, int]) -> int:
             width = _TEXT_BYTES
         else:
             width = 1 if bits else numpy_dtype(value.dtype).itemsize
-        total += width * math.prod(shape_of(value, sizes))
+        total += width * math.prod(value.shape_at(sizes))
     return total

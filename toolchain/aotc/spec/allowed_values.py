@@ -16,7 +16,7 @@ from aotc.spec.shapes import Relation
 CODE = "AOTC-I110"
 MAX_VALUES = 256
 # RFC 8785 keeps integers exact up to 2^53 - 1.
-_EXACT = 2**53
+EXACT = 2**53
 Number = int | float
 
 
@@ -51,7 +51,7 @@ class AllowedValues:
             what = f"{number_text(low)} is more than max {number_text(high)}"
             found.append(Problem("min", what, CODE))
         for value in (self.min, self.max, *self.values):
-            if isinstance(value, int) and abs(value) >= _EXACT:
+            if isinstance(value, int) and abs(value) >= EXACT:
                 what = f"{value:.0e} is beyond 2^53 - 1, up to which integers are exact here"
                 found.append(Problem("", what, CODE))
         if len({isinstance(value, str) for value in self.values}) > 1:
@@ -163,7 +163,7 @@ def misfit(value: float | str, dtype: str) -> str:
         return "" if abs(value) <= largest else f"{number_text(value)} is beyond {largest:g}"
     if isinstance(value, float) and not value.is_integer():
         return f"{number_text(value)} has a fraction"
-    if abs(value) >= _EXACT:
+    if abs(value) >= EXACT:
         return f"{value:g} is beyond 2^53 - 1, up to which integers are exact here"
     unsigned, bits = integer[1], int(integer[2])
     low = 0 if unsigned else -(1 << (bits - 1))

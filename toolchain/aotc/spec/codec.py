@@ -3,8 +3,8 @@
 `decode` reads JSON-like data strictly into a record and reports all problems, each with its path
 (`variants[0].inputs[2].shape`); `encode` writes the record as such data.  The type of a field is
 `str`, `int`, `float`, `bool`, a `Literal`, another record, `tuple[T, ...]`, `Mapping[str, T]`,
-`T | None` or `Json`.  `Annotated` adds a description, `Bounds` and a `Pattern` to it.  A class with
-a method `from_json` reads itself, and one with `to_json` writes itself.
+`T | None` or `Json`.  `Annotated` adds a description, `Bounds`, a `Pattern` and `Aliases` to it.  A
+class with a method `from_json` reads itself, and one with `to_json` writes itself.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ class Pattern:
     """A regular expression that the whole string must match."""
 
     regex: str
+
+
+@record(kw_only=False)
+class Aliases:
+    """Other words for values of a `Literal`, each with the one that it is read as."""
+
+    words: tuple[tuple[str, str], ...]
 
 
 @record(kw_only=False)
@@ -170,11 +177,13 @@ def _reader(kind: Any) -> _Reader:
 def _annotated_reader(inner: _Reader, notes: tuple[Any, ...]) -> _Reader:
     bounds = [note for note in notes if isinstance(note, Bounds)]
     patterns = [re.compile(note.regex) for note in notes if isinstance(note, Pattern)]
-    if not bounds and not patterns:
+    aliases = dict(pair for note in notes if isinstance(note, Aliases) for pair in note.words)
+    if not bounds and not patterns and not aliases:
         return inner
 
     def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         before = len(problems)
+        data = aliases.get(data, data) if isinstance(data, str) else data
         value = inner(data, path, problems, lenient)
         if len(problems) > before:
             return value

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from aotc.base.records import MISSING, fields
-from aotc.spec.codec import Bounds, Json, Pattern, encode, field_types
+from aotc.spec.codec import Aliases, Bounds, Json, Pattern, encode, field_types
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -108,6 +108,8 @@ def _annotated(inner: Any, notes: tuple[Any, ...], definitions: dict[str, Json])
     for note in notes:
         if isinstance(note, str):
             made["description"] = note
+        elif isinstance(note, Aliases):
+            made["enum"] = [*made["enum"], *(word for word, _ in note.words)]
         elif isinstance(note, Pattern):
             made["pattern"] = f"^(?:{note.regex})$"
         elif isinstance(note, Bounds):

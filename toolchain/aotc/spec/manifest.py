@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record, replace
 from aotc.base.text import listed
+from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
 from aotc.spec.payload import (
     CHUNK_BYTES,
@@ -86,6 +87,11 @@ class Manifest:
     ] = ()
     waivers: tuple[AcceptedWaiver, ...] = ()
     fixtures: tuple[Fixture, ...] = ()
+    input_ranges: Annotated[
+        Mapping[str, AllowedValues],
+        "by input, where there are no fixtures: what values it had in the proof at the optimal "
+        "sizes, within which runs without inputs draw theirs",
+    ] = field(default_factory=dict)
     branches: Annotated[
         tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
     ] = ()
@@ -125,12 +131,28 @@ class Manifest:
             self.padding, self.domain, self.inputs, self.outputs, self.fixtures
         )
         found += value_problems(self.inputs, self.outputs)
+        found += range_problems(self.inputs, self.input_ranges)
         found += fixture_problems(self.fixtures, self.inputs, self.outputs, self.files)
         for index, entry in enumerate(self.files):
             wanted = -(-entry.size // CHUNK_BYTES) if entry.chunks else 0
             if entry.chunks and len(entry.chunks) != wanted:
                 found.append(Problem(f"files[{index}].chunks", f"expected {wanted} digests"))
         return found
+
+
+def range_problems(
+    inputs: Iterable[Value], ranges: Mapping[str, AllowedValues]
+) -> Iterator[Problem]:
+    """Recorded ranges of what is no input, or with values that its type does not have."""
+    by_name = {value.name: value for value in inputs}
+    for name, seen in ranges.items():
+        if name not in by_name:
+            yield Problem(f"input_ranges.{name}", "is not an input")
+        elif by_name[name].dtype in STATABLE or not all(
+            isinstance(end, int | float) for end in seen.ends
+        ):
+            problems = seen.problems_of(by_name[name].kind, by_name[name].dtype)
+            yield from (replace(each, path=f"input_ranges.{name}") for each in problems)
 
 
 def custom_op_problems(

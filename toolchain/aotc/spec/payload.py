@@ -22,6 +22,8 @@ FixtureName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")]
 # Small enough for two threads to share 100 MB evenly.
 CHUNK_BYTES = 16 << 20
 
+_DEFAULT_SIZE = 2
+
 Role = Literal["package", "model", "weights", "fixture", "ep-context", "custom-ops"]
 
 
@@ -84,6 +86,15 @@ class Value:
     allowed: Annotated[
         AllowedValues | None, "of an input: the values that calls are held to; unset: all"
     ] = None
+
+    def shape_at(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape of an input at `sizes`.
+
+        A dim that `sizes` lacks has size 2, and an input of unknown rank the shape [2].
+        """
+        if self.shape is None:
+            return (sizes.get(f"{self.name}.0", _DEFAULT_SIZE),)
+        return tuple(d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in self.shape)
 
     def problems(self) -> list[Problem]:
         """Values that this type does not have."""

@@ -296,6 +296,8 @@ Precision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4"]
 WantedPrecision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4", "auto"]
 # What a lower precision is for.
 Goal = Literal["speed", "size", "memory"]
+# What other tools call them; manifests hold the names above.
+PRECISION_ALIASES: Final[Mapping[str, Precision]] = {"fp16": "float16", "bf16": "bfloat16"}
 # Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
 Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16", "int8", "int4"]
 Isa = Literal["baseline", "host"]

@@ -11,10 +11,11 @@ from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
 from aotc.base.records import field, record
 from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
-from aotc.spec.codec import Bounds, ParseError, Pattern, Problem, decode
+from aotc.spec.codec import Aliases, Bounds, ParseError, Pattern, Problem, decode
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Sha256
 from aotc.spec.precision import (
+    PRECISION_ALIASES,
     BlameSpec,
     CalibrationSpec,
     GateSpec,
@@ -36,6 +37,7 @@ from aotc.spec.providers import CAPTURING, CudaOptions, Fusion, Layout, option_p
 from aotc.spec.relations import read_relations
 from aotc.spec.shapes import DimRange, PadSpec
 
+_ALIASES = Aliases(tuple(PRECISION_ALIASES.items()))
 RandomPolicy = Literal["free", "seed", "as-input", "refuse"]
 # RFC 8785 keeps integers exact up to 2^53 - 1.
 Bytes = Annotated[int, Bounds(0, 2**53 - 1)]
@@ -59,7 +61,9 @@ class VariantSpec:
     providers: Annotated[
         tuple[Name, ...] | None, "execution providers of this variant; unset: the profile's"
     ] = None
-    precision: Annotated[WantedPrecision | None, "of this variant; unset: the profile's"] = None
+    precision: Annotated[
+        Annotated[WantedPrecision, _ALIASES] | None, "of this variant; unset: the profile's"
+    ] = None
     goal: Annotated[Goal | None, "of this variant; unset: the profile's"] = None
     quantization: Annotated[QuantizationSpec | None, "of this variant; unset: the profile's"] = None
     keep_float32: Annotated[tuple[str, ...] | None, "of this variant; unset: the profile's"] = None
@@ -186,7 +190,7 @@ class TuneSpec:
     isa: Annotated[tuple[Isa, ...], "level and layout"] = ()
     optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
     precision: Annotated[
-        tuple[Precision, ...],
+        tuple[Annotated[Precision, _ALIASES], ...],
         "that may be chosen, if all gates hold; `precision: auto` tries them too",
     ] = ()
     fusion: Annotated[tuple[Fusion, ...], "of CUDA variants"] = ()
@@ -316,6 +320,7 @@ class Profile:
     ] = ()
     precision: Annotated[
         WantedPrecision,
+        _ALIASES,
         "keep computes exactly as the model's own types say; the others are faster and less exact; "
         "auto is the quickest of them that passes all gates",
     ] = "keep"

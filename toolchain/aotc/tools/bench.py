@@ -13,6 +13,7 @@ from aotc.base.files.reading import file_sha256
 from aotc.base.files.replacing import check_output
 from aotc.base.files.writing import write_text
 from aotc.base.records import replace
+from aotc.graph import values
 from aotc.runtime.custom_ops import registrable
 from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
@@ -35,13 +36,11 @@ from aotc.tools.bench_comparison import (
 )
 from aotc.tools.bench_nodes import bench_trace, profile_nodes
 from aotc.tools.bench_sides import (
-    Inputs,
     Loading,
     Measured,
     Plan,
     Side,
     artifact_side,
-    inputs_of,
     load_artifact,
     model_side,
     require_openable,
@@ -50,6 +49,7 @@ from aotc.tools.bench_sides import (
     seconds_of,
     timing_of,
 )
+from aotc.tools.example_inputs import Inputs, example_at
 
 ARTIFACT: Final = "artifact"
 BASELINE: Final = "baseline"
@@ -68,6 +68,7 @@ def bench(
     seconds: float | None = None,
     warm_up: int = 3,
     streams: int = 1,
+    inputs: Mapping[str, values.Data] | Sequence[str | Path] = (),
     sizes: Mapping[str, int] | None = None,
     nodes: bool = False,
     trace: str | Path | Callable[[str], None] | None = None,
@@ -96,8 +97,10 @@ def bench(
     `runs` is the number of timed calls of each side, `seconds` how long all may take, whichever
     ends first; without either, 300 calls for each stream, in 10 seconds.  `warm_up` calls of each
     side come before.  `streams` threads (1 to 256) call one model, each again as soon as it is
-    answered.  The inputs are the artifact's first fixture, in the shapes and dtypes of the model;
-    `sizes` are sizes of dims by name, to which it is resized by repeating values.
+    answered.  `inputs` are arrays by name, or words as of `aotc bench --input`; without any, the
+    artifact's first fixture, in the shapes and dtypes of the model, or made ones (AOTC-I114) where
+    it holds none.  `sizes` are sizes of dims by name, to which they are resized by repeating
+    values.
 
     With `nodes`, another session is profiled for the time of each node.  `trace` is a file for a
     trace of Perfetto (JSON), nodes in it, or a function that is called with its text.  To the file
@@ -106,9 +109,9 @@ def bench(
     with the name of each step.
 
     Raises as `aotc.load` does, AOTC-I001 (no such model or baseline), I012 (ONNX Runtime refuses
-    the model), I027 (no fixture, a dim that the artifact lacks, or a number out of range), I063 to
-    I065 (the baseline cannot be compared), I066 (ONNX Runtime's profile was cut off), I017, I018
-    and I026 (the trace or the history cannot be written).
+    the model), I027 (inputs, a dim that the artifact lacks, or a number out of range), I113 (inputs
+    cannot be made), I063 to I065 (the baseline cannot be compared), I066 (ONNX Runtime's profile
+    was cut off), I017, I018 and I026 (the trace or the history cannot be written).
     """
     loading = Loading(
         trust=trust,
@@ -138,7 +141,16 @@ def bench(
     if isinstance(trace, str | Path):
         check_output(Path(trace), force=True, writes_through=True)
     report, line, text = _measured(
-        artifact, plan, loading, against, sizes or {}, compared, nodes, trace is not None, step
+        artifact,
+        plan,
+        loading,
+        against,
+        inputs,
+        sizes or {},
+        compared,
+        nodes,
+        trace is not None,
+        step,
     )
     if kept is not None:
         append_line(kept, line)
@@ -154,6 +166,7 @@ def _measured(
     plan: Plan,
     loading: Loading,
     against: Path | None,
+    given: Mapping[str, values.Data] | Sequence[str | Path],
     sizes: Mapping[str, int],
     baseline: Baseline | None,
     nodes: bool,
@@ -165,7 +178,8 @@ def _measured(
         step("load the artifact")
         ready, steps = load_artifact(artifact, loading)
         stack.enter_context(ready)
-        inputs, used_sizes = inputs_of(ready, sizes)
+        example, used_sizes = example_at(ready, given, sizes)
+        inputs = example.inputs
         conditions = Conditions(
             machine=this_machine(),
             model_sha256=ready.manifest.source.sha256,
@@ -177,7 +191,8 @@ def _measured(
         earlier: tuple[HistoryLine, ...] = ()
         if baseline is not None and not baseline.is_artifact:
             earlier = baseline_lines(baseline.path, conditions, ready.report.artifact_id)
-        sides = [artifact_side(ARTIFACT, ready, inputs, steps)]
+        with example.running():
+            sides = [artifact_side(ARTIFACT, ready, inputs, steps)]
         if against is not None:
             step("load the model")
             names = [output.name for output in ready.outputs]
@@ -202,7 +217,7 @@ def _measured(
         report = _report(str(artifact), ready, plan, conditions, measured, timings)
         report = replace(
             report,
-            findings=_findings(ready, against),
+            findings=(*_findings(ready, against), *example.findings()),
             comparison=comparison,
             nodes=profiled.report if profiled else None,
         )

@@ -34,7 +34,8 @@ from aotc.spec.bench_reports import NodesReport, NodeTime, ProviderTime
 from aotc.spec.codec import Json
 from aotc.spec.providers import ASYNCHRONOUS
 from aotc.spec.variant import NodePlacement, Partition, Variant
-from aotc.tools.bench_sides import Inputs, Measured, Side
+from aotc.tools.bench_sides import Measured, Side
+from aotc.tools.example_inputs import Inputs
 from aotc.trust.references import InMemory, MalformedModel, fields, text
 
 if TYPE_CHECKING:

@@ -20,10 +20,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, read_at_most, require_model_file
 from aotc.base.records import field, record, values_of
-from aotc.base.text import did_you_mean
-from aotc.graph import values
 from aotc.graph.wire_count import MalformedWire, refuse_costly
-from aotc.runtime import value_files
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
 from aotc.runtime.telemetry import percentile
@@ -32,6 +29,7 @@ from aotc.spec.bench_reports import Timing
 from aotc.spec.providers import CPU
 from aotc.spec.variant import SessionSpec
 from aotc.tools.bench_comparison import stated_quantiles
+from aotc.tools.example_inputs import Inputs
 from aotc.trust.references import ExternalData, InMemory, MalformedModel, references
 
 if TYPE_CHECKING:
@@ -247,9 +245,6 @@ def _run_streams(call: Call, count: int, streams: int, pool: ThreadPoolExecutor)
     return [timed for each in running for timed in each.result()]
 
 
-Inputs = dict[str, values.Data]
-
-
 @record
 class Loading:
     """How artifacts are loaded: the arguments of `aotc.load` of the same names."""
@@ -388,36 +383,6 @@ def _called_once(name: str, call: Call, load_seconds: float, steps: tuple[Step, 
         first_seconds=seconds,
         steps=(*steps, Step(name="first run", start=started, seconds=seconds)),
     )
-
-
-def inputs_of(ready: Model, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str, int]]:
-    """The first fixture's inputs at `sizes`, and the resulting sizes of all dims.
-
-    Raises AOTC-I027 if there is no fixture, or no such dim.
-    """
-    manifest = ready.manifest
-    if not manifest.fixtures:
-        raise AotcError(
-            "AOTC-I027",
-            "the artifact holds no fixture to time it with",
-            fix="Build it with a larger fixtures.max_bytes.",
-        )
-    fixture = manifest.fixtures[0]
-    known = tuple(manifest.domain.dims)
-    for name in sizes:
-        if name not in known:
-            raise AotcError(
-                "AOTC-I027",
-                f"the artifact has no free dim {name!r}{did_you_mean(name, known)}",
-                expected=", ".join(known),
-                found=name,
-            )
-    given = value_files.read_fixture(ready.payload, fixture)
-    if not sizes:
-        return given, dict(fixture.sizes)
-    free = {name: size for name, size in fixture.sizes.items() if name in known}
-    used_sizes = manifest.domain.complete({**free, **sizes})
-    return value_files.resize(given, manifest.inputs, used_sizes), used_sizes
 
 
 def timing_of(side: Side, blocks: Sequence[Block]) -> Timing:

@@ -20,7 +20,6 @@ from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.types import SourceModel
 from aotc.session.worker_pool import Workers
-from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.codec import ParseError, decode, encode
 from aotc.spec.command_reports import LearnReport, PlanRow, SizeCount
 from aotc.spec.json import MAX_JSON_BYTES, canonical_json, strict_json
@@ -221,7 +220,7 @@ def _require_memory(
     for dim, terms in varying.follows.items():
         sizes[dim] = sum(sizes[term] for term in terms)
     needed = sum(
-        math.prod(shape_of(value, sizes)) * numpy_dtype(value.dtype).itemsize
+        math.prod(value.shape_at(sizes)) * numpy_dtype(value.dtype).itemsize
         for value in source.inputs
     )
     if needed > limit:

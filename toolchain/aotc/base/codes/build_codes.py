@@ -29,8 +29,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "dims. Calls must still have the requested sizes.",
      "Nothing to do. To avoid it, give the dim a range (MIN..MAX)."),
     ("AOTC-O005", "opset was converted", FINDING,
-     "The execution provider has kernels for an older operator set that it lacks for the model's own, so the graph was "
-     "converted to it, and compared with the original.",
+     "The execution provider has kernels for an older operator set that it lacks for the model's own, or integers are "
+     "written at a later one. So the graph was converted, and compared with the original.",
      "Nothing to do. To keep the model's operator set, write 'opset: keep' in the profile."),
     ("AOTC-O006", "tuning evidence cannot be used", INPUT,
      "The measurements do not decide between the candidates of this profile: the evidence is from a build without "
@@ -197,7 +197,7 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N011", "half precision was not applied", FINDING,
      "The profile asks for float16 or bfloat16, but the model is quantized, is in another half precision already, or "
      "computes nothing in float32. It was left as it is, and computes as with 'precision: keep'.",
-     "Nothing to do, or build from the original float32 model."),
+     "Build from the original float32 model, or write 'precision: keep'."),
     ("AOTC-N012", "no node can compute in half precision", INPUT,
      "Every node must stay in float32: its constants or its activations exceed the range of the type, or the execution "
      "provider has no kernel for it in that type.",
@@ -211,11 +211,26 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N014", "quantization was not applied", FINDING,
      "The profile asks for int8 or int4, but the model is quantized or in half precision already, or has no float32 "
      "weights. It was left as it is, and computes as with 'precision: keep'.",
-     "Nothing to do, or build from the original float32 model."),
+     "Build from the original float32 model, or write 'precision: keep'."),
     ("AOTC-N015", "no node can be quantized", INPUT,
      "No node of the model can compute with integers or store its weights as integers: it has no product with constant "
      "weights, the profile keeps all of them in float32, or integers would cost more than they gain.",
      "Choose 'precision: keep', or another form under 'quantization'."),
+    ("AOTC-N070", "little was quantized", FINDING,
+     "Fewer than half of the model's products with constant weights, or of the bytes of their weights, are in lower "
+     "precision: the form does not have the operator, or the others would cost more than they gain. The variant is "
+     "hardly smaller or faster than the model.",
+     "Give data with --calibration, with which convolutions are quantized too; try 'precision: auto'; or keep the "
+     "model's precision."),
+    ("AOTC-N071", "operator set has no integers", INPUT,
+     "The model's operator set is from before the operators of quantization, and it could not be raised: a node has no "
+     "counterpart in a later one, the converted graph answers otherwise, or the profile says 'opset: keep'.",
+     "Export the model at opset 13 or later, or convert it with onnx.version_converter; 'quantization: {form: weights}' "
+     "needs no later opset."),
+    ("AOTC-N072", "operator set was not raised", FINDING,
+     "Before opset 13 a weight has one scale for all of its channels, which is less exact. The graph could not be "
+     "raised to it: a node has no counterpart there, or the converted graph answers otherwise.",
+     "Nothing to do if the gates pass. Else export the model at opset 13 or later."),
     ("AOTC-N016", "no such node to keep in float32", INPUT,
      "A name under 'keep_float32' is not the name of a node of the model, or a pattern with * matches none.",
      "Use node names as 'aotc inspect' shows them, or as a build that breached a gate names them."),

@@ -139,7 +139,8 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I072", "no calibration data", INPUT,
      "The profile asks for static quantization, which observes activations on samples of real inputs, but there are "
      "none: no data was given, the folder is empty, or its files hold no sample.",
-     "Give data with --calibration or calibration.data, or choose 'quantization: {form: dynamic}'."),
+     "Give data with --calibration or calibration.data, or choose 'quantization: {form: dynamic}', which needs none and "
+     "leaves convolutions in float32."),
     ("AOTC-I073", "calibration data cannot be read", INPUT,
      "A file of the calibration data is damaged or incomplete, or is neither a .npz nor ONNX test data.",
      "Write the file again with numpy.savez, or give folders with input_0.pb and so on."),
@@ -268,6 +269,19 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A fixture, a calibration sample or a labelled sample has a value outside of those that the profile states of "
      "the input, or NaN.",
      "Leave the sample out, or state what callers really pass: inputs.NAME.min, max or values."),
+    ("AOTC-I113", "inputs cannot be made", INPUT,
+     "The artifact holds no fixture, and no input was given. Inputs are made of the types and the sizes in the manifest; "
+     "here one is text, a sequence or the like, or the model does not run with those that were made.",
+     "Give inputs with --input."),
+    ("AOTC-I114", "inputs were made", FINDING,
+     "The artifact holds no fixture, and no input was given. So inputs were drawn from a seed, at the optimal sizes, "
+     "within the ranges that they had in the proof. Times are those of real inputs wherever time does not depend on "
+     "values; answers say nothing.",
+     "Nothing to do. To use your own, give inputs with --input."),
+    ("AOTC-I115", "calibration data is all zeros", INPUT,
+     "Every sample of the calibration data is 0 in all inputs of floating-point numbers. No scale follows from it, and "
+     "the variant would be judged by the same zeros.",
+     "Give samples of real inputs, preprocessed as calls are."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -13,6 +13,7 @@ from aotc.cli.options import (
     Artifact,
     Channel,
     Format,
+    GivenInputs,
     Json,
     LoadingStore,
     NoTrustState,
@@ -111,6 +112,7 @@ def bench(
             help="threads that call the model, each without a pause between calls",
         ),
     ] = 1,
+    inputs: GivenInputs,
     dims: Annotated[
         list[str],
         typer.Option(
@@ -118,7 +120,7 @@ def bench(
             metavar="NAME=SIZE",
             default_factory=list,
             help="size of a dim",
-            show_default="the fixture's",
+            show_default="the inputs'",
         ),
     ],
     nodes: Annotated[
@@ -190,6 +192,7 @@ def bench(
             seconds=seconds,
             warm_up=warm_up,
             streams=streams,
+            inputs=inputs,
             sizes=sizes,
             nodes=nodes,
             trace=traces.append if trace is not None else None,

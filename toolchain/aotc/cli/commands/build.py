@@ -64,7 +64,8 @@ def build(
         typer.Option(
             "--precision",
             metavar="NAME",
-            help="keep, tf32, float16, bfloat16, int8, int4, or auto: the quickest that passes",
+            help="keep, tf32, float16 (or fp16), bfloat16 (or bf16), int8, int4, or auto: the "
+            "quickest that passes",
             show_default="the profile's",
             autocompletion=precision_names,
         ),

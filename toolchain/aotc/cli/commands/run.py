@@ -17,10 +17,12 @@ from aotc.cli.grammar import Command, current, examples, new_app
 from aotc.cli.options import (
     Artifact,
     Channel,
+    GivenInputs,
     Json,
     LoadingStore,
     NoTrustState,
     PublicKey,
+    Threads,
     Trust,
     TrustStore,
     Variants,
@@ -44,17 +46,7 @@ app = new_app()
 def run(
     artifact: Artifact,
     *,
-    inputs: Annotated[
-        list[str],
-        typer.Option(
-            "--input",
-            metavar="NAME=FILE|FILE.npz",
-            default_factory=list,
-            help="one input (.npy, .npz of one array or with one of this name, or .json for what "
-            "those cannot hold), or an archive of inputs by name",
-            show_default="the artifact's fixtures",
-        ),
-    ],
+    inputs: GivenInputs,
     output_dir: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +73,7 @@ def run(
             "standard output, in JSON, and the outputs are shown on standard error",
         ),
     ] = None,
+    threads: Threads = None,
     trust: Trust = None,
     key: PublicKey = None,
     unsafe_no_trust_state: NoTrustState = False,
@@ -92,7 +85,8 @@ def run(
     """Load an artifact and run it on files, or on its fixtures.
 
     The artifact is verified first, and run once. Inputs are .npy or .json files by name, or a .npz
-    with inputs by name; without any, each fixture that the artifact holds is run.
+    with inputs by name; without any, each fixture that the artifact holds is run. Of one that holds
+    none, inputs are made: drawn from a seed, within the ranges of the proof.
     """
     from aotc.base.files.names import file_names
     from aotc.cli.output import needs
@@ -102,6 +96,7 @@ def run(
     with needs("run", loads=True):
         from aotc.runtime import value_files
         from aotc.runtime.loading import load
+        from aotc.tools.example_inputs import examples
     to_stdout = str(metrics) == "-"
     if to_stdout and json:
         raise AotcError("AOTC-I055", "--json writes to standard output, too", where="--metrics -")
@@ -113,28 +108,19 @@ def run(
         channel=channel,
         unsafe_no_trust_state=unsafe_no_trust_state,
         variant=comma_separated(variant),
+        threads=threads,
         store=store,
         trust_store=trust_store,
         record=record,
     )
     with loaded as model, _metrics_of(model, artifact, metrics):
-        if inputs:
-            cases = {"inputs": value_files.read_inputs(inputs, model.inputs)}
-        else:
-            cases = {
-                fixture.name: value_files.read_fixture(model.payload, fixture)
-                for fixture in model.manifest.fixtures
-            }
-        if not cases:
-            raise AotcError(
-                "AOTC-I027",
-                "the artifact holds no fixture, and no input was given",
-                fix="Give inputs with --input.",
-            )
+        cases = {example.name: example for example in examples(model, inputs)}
         runs = []
-        for name, given in cases.items():
+        for name, example in cases.items():
+            given = example.inputs
             started = time.perf_counter()
-            found = model.run(given)
+            with example.running():
+                found = model.run(given)
             seconds = time.perf_counter() - started
             written: dict[str, Path] = {}
             if output_dir is not None:
@@ -152,7 +138,10 @@ def run(
             artifact=str(artifact),
             load=model.report,
             runs=tuple(runs),
-            findings=model.findings(),
+            findings=(
+                *model.findings(),
+                *(finding for example in cases.values() for finding in example.findings()),
+            ),
         )
     if to_stdout:
         _show_beside(run_view(answer))

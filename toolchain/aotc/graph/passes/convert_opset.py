@@ -1,8 +1,9 @@
-"""Convert a model to an older operator set, node by node, where that keeps the meaning.
+"""Convert a model to another operator set, node by node, where that keeps the meaning.
 
 A newer opset can cost a kernel: an execution provider with a kernel for the operator's older
-version only leaves the node to the CPU.  Most new versions of an operator merely allow more types.
-Cases: the older schema has everything that the node uses (nothing changes, except that attributes
+version only leaves the node to the CPU.  An older one has no integers, or one scale for all of a
+weight's channels.  Most new versions of an operator merely allow more types.
+Cases: the other schema has everything that the node uses (nothing changes, except that attributes
 which it lacks are dropped at their default); the onnx package's version converter has an adapter
 (the node is replaced by its result); neither (the model is not converted, and `obstacles` says
 why).  Nodes of subgraphs and of functions are converted too.  External data stays external.
@@ -47,6 +48,10 @@ _SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
 _NO_FILE = "weights-are-not-read"
 # Versions that changed an operator's meaning without changing its schema.
 _NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
+# The same, where the package's converter has an adapter to the newer version.
+_ADAPTED_MEANING = frozenset({("Softmax", 13), ("LogSoftmax", 13), ("Hardmax", 13)})
+# From this opset on, Resize has coordinates to choose from; the converter leaves the default.
+_COORDINATES_SINCE = 11
 # Attribute values that a version introduced.
 _NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
     ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
@@ -59,7 +64,7 @@ _NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
 
 @record
 class ConvertOpset(Pass):
-    """`to`: the opset version of the ONNX standard, at most the model's own."""
+    """`to`: the opset version of the ONNX standard, 13 or later."""
 
     to: int
 
@@ -87,9 +92,8 @@ def opset_of(model: onnx.ModelProto | onnx.FunctionProto) -> int:
 
 def obstacles(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
     """Why `model` cannot be converted to opset `to`, one text per node; empty if it can."""
-    found = opset_of(model)
-    if not LOWEST <= to <= found:
-        return (f"opset {to} is not within {LOWEST}..{found}",)
+    if to < LOWEST:
+        return (f"opset {to} is before {LOWEST}",)
     return _convert(without_weights(model), to)
 
 
@@ -121,8 +125,9 @@ def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
     values = Values(model)
     used_names = {node.name for node in every_node(model)}
     problems: list[str] = []
+    raising = opset_of(model) < to
     for nodes, opset in _node_lists(model):
-        if opset <= to:
+        if opset >= to if raising else opset <= to:
             continue
         converted: list[onnx.NodeProto] = []
         replaced = False
@@ -142,7 +147,7 @@ def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
     for imports in (model.opset_import, *(function.opset_import for function in model.functions)):
         for entry in imports:
             if entry.domain in STANDARD:
-                entry.version = min(entry.version, to)
+                entry.version = max(entry.version, to) if raising else min(entry.version, to)
     return tuple(problems) or _type_troubles(model)
 
 
@@ -178,14 +183,18 @@ def _convert_node(
         return None, f"opset {to} has no {node.op_type}"
     if source.since_version == target.since_version:
         return None, ""
-    if missing := missing_in_target(node, source, target):
+    missing = missing_in_target(node, source, target)
+    if missing and opset > to:
         return None, f"{node.op_type}-{target.since_version} has {missing}"
-    if asked := required_by_target(node, source, target):
+    # To a newer version, what it lacks may have become an input, which an adapter gives it.
+    if asked := required_by_target(node, source, target) or (missing and f"has {missing}"):
         replacements = converted_node(node, opset, to, values)
-        return (
-            replacements,
-            f"{node.op_type}-{target.since_version} {asked}" if replacements is None else "",
-        )
+        if replacements is not None:
+            return replacements, ""
+        if opset > to:
+            return None, f"{node.op_type}-{target.since_version} {asked}"
+        versions = f"{source.since_version} to {target.since_version}"
+        return None, f"onnx cannot convert this {node.op_type} from version {versions}"
     kept = [
         copy.deepcopy(attribute)
         for attribute in node.attribute
@@ -262,11 +271,37 @@ def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) ->
     replacements = _inlined(graph, node, outer | {""}, to)
     read = {name for new_node in replacements for name in new_node.input}
     uses_all_inputs = all(value.name in read for value in inputs)
-    return (
-        replacements
-        if uses_all_inputs and all(_matches_schema(new_node, to) for new_node in replacements)
-        else None
-    )
+    if not (uses_all_inputs and all(_matches_schema(new_node, to) for new_node in replacements)):
+        return None
+    if opset < _COORDINATES_SINCE <= to:
+        return _with_old_coordinates(replacements, values)
+    return replacements
+
+
+def _with_old_coordinates(replacements: NodeList, values: Values) -> NodeList | None:
+    """Nodes made of an Upsample or an early Resize, whose pixels begin at the edge of the image.
+
+    ONNX Runtime takes the nearest pixel before where it enlarges, and the one behind where it
+    shrinks.  None if it is not known which it does.
+    """
+    import onnx
+
+    made = {node.output[0]: node.attribute[0].t for node in replacements if not node.input}
+    for node in replacements:
+        if node.op_type != "Resize":
+            continue
+        node.attribute.append(
+            onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric")
+        )
+        if any(each.name == "mode" and each.s == b"linear" for each in node.attribute):
+            continue
+        scales = made.get(node.input[2], values.constants.get(node.input[2]))
+        found = onnx.numpy_helper.to_array(scales) if scales is not None else None
+        if found is None or ((found > 1).any() and (found < 1).any()):
+            return None
+        nearest = "ceil" if (found < 1).any() else "floor"
+        node.attribute.append(onnx.helper.make_attribute("nearest_mode", nearest))
+    return replacements
 
 
 def _matches_schema(node: onnx.NodeProto, opset: int) -> bool:
@@ -374,7 +409,9 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
 def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
     """What the target schema cannot express, even with an adapter; empty if nothing."""
     op, before, after = node.op_type, source.since_version, target.since_version
-    if any(name == op and after < version <= before for name, version in _NEW_MEANING):
+    first, last = sorted((before, after))
+    otherwise = _NEW_MEANING | _ADAPTED_MEANING if before < after else _NEW_MEANING
+    if any(name == op and first < version <= last for name, version in otherwise):
         return "another meaning"
     for attribute in node.attribute:
         if attribute.name not in target.attributes:

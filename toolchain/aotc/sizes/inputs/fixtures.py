@@ -33,7 +33,6 @@ _MAX_DRAWS = 16
 Hints = Mapping[str, Mapping[str, Json]]
 Shapes = Mapping[str, Sequence[int]]
 _TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
-_DEFAULT_SIZE: Final = 2
 # Up to this many positions indices are drawn without repetition.
 _MAX_POSITIONS: Final = 1 << 20
 # Share of the indices that are taken from values that the model compares them with.
@@ -250,16 +249,6 @@ def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) 
 # that of an index or of `uniform`.
 
 
-def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of an input at `sizes`.
-
-    A dim that `sizes` lacks has size 2, and an input of unknown rank the shape [2].
-    """
-    if value.shape is None:
-        return (sizes.get(f"{value.name}.0", _DEFAULT_SIZE),)
-    return tuple(d if isinstance(d, int) else sizes.get(d, _DEFAULT_SIZE) for d in value.shape)
-
-
 def generate(
     values: Iterable[Value], sizes: Mapping[str, int], hints: Hints, seed: int
 ) -> dict[str, Any]:
@@ -269,7 +258,7 @@ def generate(
     """
     result: dict[str, Any] = {}
     values = tuple(values)
-    shapes = {value.name: shape_of(value, sizes) for value in values}
+    shapes = {value.name: value.shape_at(sizes) for value in values}
     for position, value in enumerate(values):
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})

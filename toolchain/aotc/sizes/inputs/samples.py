@@ -24,7 +24,6 @@ from aotc.graph.values import (
     read_header,
     read_rows,
 )
-from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Value
 
 _RESAVE: Final = "Save arrays of numbers or text: numpy.savez(file, NAME=array)."
@@ -222,7 +221,7 @@ def tiled(
 def _tensor(arrays: Sequence[Any], value: Value, sizes: Mapping[str, int]) -> Any:
     if value.kind != "tensor" or not isinstance(arrays[0], np.ndarray):
         return arrays[0]
-    shape = shape_of(value, sizes) if value.shape is not None else arrays[0].shape
+    shape = value.shape_at(sizes) if value.shape is not None else arrays[0].shape
     free = bool(shape) and (value.shape is None or isinstance(value.shape[0], str))
     if not free:
         return _fitted(arrays[0], shape)
