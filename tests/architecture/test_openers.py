@@ -53,6 +53,8 @@ OTHERS = {
     "pipeline/integers.py": {
         "(place / MODEL).read_bytes",
         "(specialized.own_weights / REQUEST).read_text",
+        "decided.read_text",
+        "self._place.read_bytes",
     },
     "pipeline/lower.py": {"model.read_bytes", "shutil.copyfile"},
     "pipeline/optimize.py": {"Path(MODEL).read_bytes"},
