@@ -146,6 +146,32 @@ def test_mixed_is_dynamic_where_ranges_gain_nothing_or_were_not_seen() -> None:
     assert not choose(model, "mixed", (), (), {}, weighs()).chosen.static
 
 
+def test_nothing_is_carried_in_integers_behind_a_convolution_in_float32() -> None:
+    """As of a vision transformer, whose patches have 3 channels: it would round for nothing."""
+    nodes = [
+        node("Conv", ["image", "w"], ["c"], "patches"),
+        node("Concat", ["c", "c"], ["tokens"], "tokens", axis=3),
+        node("Add", ["tokens", "tokens"], ["sum"], "sum"),
+        node("Relu", ["sum"], ["y"], "relu"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "patches",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 64, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(drawn(4, 3, 1, 1), "w")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    )
+    shapes = {"image": (1, 3, 64, 64), "c": (1, 4, 64, 64), "tokens": (1, 4, 64, 128)}
+    shapes |= {"sum": shapes["tokens"], "y": shapes["tokens"]}
+    found = {name: Observed((-1.0, 1.0), shape) for name, shape in shapes.items()}
+    choice = choose(model, "static", (), (), found, weighs())
+    assert not choice.chosen.static and choice.reasons == {"patches": "kept: island"}
+
+
 def test_the_last_products_of_int4_have_8_bits() -> None:
     model = decoder()
     assert last_products(model, {"first", "second", "head", "few"}) == {"head", "few"}

@@ -365,10 +365,40 @@ class Weighing:
         for _ in range(_MAX_ROUNDS):
             changed = self._improve_nodes(candidates, taken)
             changed |= self._drop_regions(candidates, taken)
-            if not changed:
+            stranded = self._stranded(taken)
+            taken -= stranded
+            candidates = [name for name in candidates if name not in stranded]
+            if not changed and not stranded:
                 break
         values = {value for name in taken for value in self._values(name)}
         return Worth(frozenset(taken), sum(self._crosses(value, taken) for value in values))
+
+    def _stranded(self, taken: Collection[str]) -> set[str]:
+        """Carriers that read what float32 nodes make: it would be rounded for nothing."""
+        found: set[str] = set()
+        while True:
+            more = {
+                name
+                for name in taken
+                if name not in found
+                and self._node(name).op_type in CARRIERS
+                and any(self._is_float(value, taken, found) for value in self._node(name).input)
+            }
+            if not more:
+                return found
+            found |= more
+
+    def _is_float(self, value: str, taken: Collection[str], left: Collection[str]) -> bool:
+        """Whether an observed value is not made in integers."""
+        if value not in self._observed:
+            return False
+        maker = self._links.maker(value)
+        return (
+            maker is None
+            or maker.name not in taken
+            or maker.name in left
+            or maker.op_type in FLOAT_OUTPUTS
+        )
 
     def _improve_nodes(self, candidates: Sequence[str], taken: set[str]) -> bool:
         """Change single nodes while that helps; of equal costs, float32 is taken."""
