@@ -185,6 +185,9 @@ def test_goals_are_judged(bench: Workbench) -> None:
     built = bench.build(SMALL, "size", profile=lower(ROWS, quantization=BLOCKS, goal="size"))
     assert beside_keep(built).goal == "size"
     assert {"AOTC-N075", "AOTC-N077"} & set(told(built)) == {"AOTC-N077"}
+    # Blocks of 16 and their scales take more than 4 weights do.
+    assert beside_keep(built).meets("size") is False
+    assert "goal: size is not met: int8 weights takes" in told(built)["AOTC-N076"]
     # On the CPU provider half precision is storage: memory has both.
     fields = {"precision": "float16", "quantization": {}, "goal": "memory"}
     half = bench.build(LARGE, "half", profile=lower(8, **fields))
