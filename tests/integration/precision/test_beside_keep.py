@@ -48,8 +48,9 @@ def chain(width: int, count: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-# Quantizing the activations of a product of 4 columns takes longer than the product.
+# A block has 16 weights at least, and its kernel is no quicker for 4: the more so, the more rows.
 SMALL, LARGE = chain(4, 24), chain(1024, 2)
+ROWS, BLOCKS = 256, {"form": "weights"}
 
 
 def lower(rows: int, **fields: Any) -> Profile:
@@ -75,18 +76,18 @@ def told(built: Built) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slow(bench: Workbench) -> Built:
-    return bench.build(SMALL, "slow", profile=lower(64))
+    return bench.build(SMALL, "slow", profile=lower(ROWS, quantization=BLOCKS))
 
 
 def test_a_slower_variant_is_told_with_what_costs_it(slow: Built) -> None:
     found = beside_keep(slow)
-    assert (found.precision, found.form, found.goal) == ("int8", "dynamic", "speed")
+    assert (found.precision, found.form, found.goal) == ("int8", "weights", "speed")
     assert (found.fixture, found.clock, found.why_not) == ("opt", "processor", "")
     assert found.ratio is not None
-    assert found.ratio > 1.5
-    assert {cost.op for cost in found.costs} & {"DynamicQuantizeMatMul", "DynamicQuantizeLinear"}
+    assert found.ratio > 2
+    assert [cost.op for cost in found.costs][:1] == ["MatMulNBits"]
     said = told(slow)["AOTC-N075"]
-    assert said.startswith(f"int8 dynamic is slower than keep: {found.ratio:.2f} times its time")
+    assert said.startswith(f"int8 weights is slower than keep: {found.ratio:.2f} times its time")
     # Times are not reproducible, so that no payload holds them.
     assert "AOTC-N075" not in slow.codes()
 
@@ -100,7 +101,7 @@ def test_inspect_and_the_page_show_it(slow: Built) -> None:
 
 
 def test_equal_builds_have_equal_payloads(bench: Workbench, slow: Built) -> None:
-    again = bench.build(SMALL, "slow-again", profile=lower(64))
+    again = bench.build(SMALL, "slow-again", profile=lower(ROWS, quantization=BLOCKS))
     assert again.report.artifact_id != ""
     assert again.manifest.variants == slow.manifest.variants
 
@@ -126,7 +127,7 @@ def test_a_breach_of_the_gate_ends_the_build(
     onnx.save(SMALL, tmp_path / "small.onnx")
     (tmp_path / "gated.yaml").write_text(
         "schema: aotc.profile/1\nname: gated\nprecision: int8\n"
-        "quantization: {form: dynamic}\ndims: {n: 64}\n"
+        "quantization: {form: weights}\ndims: {n: 256}\n"
         "parity: {int8: {atol: 1, rtol: 1, max_slice: 10}}\nbudgets: {speedup: 1.2}\n"
     )
     reports = [str(tmp_path / f"report.{form}") for form in ("json", "xml", "md")]
@@ -144,7 +145,7 @@ def test_a_breach_of_the_gate_ends_the_build(
         assert "AOTC-M005" in Path(path).read_text()
     measured = json.loads(Path(reports[0]).read_text())["measurements"]
     (ratio,) = (each["value"] for each in measured if each["name"] == "time / keep")
-    assert ratio > 1.5
+    assert ratio > 2
 
 
 def test_a_budget_without_a_lower_precision_is_refused(bench: Workbench) -> None:
@@ -164,7 +165,7 @@ def test_so_is_one_of_a_model_that_is_quantized_already(bench: Workbench) -> Non
 
 def test_auto_that_keeps_breaches_the_budget(bench: Workbench) -> None:
     fields = {"quantization": {}, "tune": {"rounds": 3}, "budgets": {"speedup": 1.2}}
-    profile = lower(64, precision="auto", **fields)
+    profile = lower(ROWS, precision="auto", **fields)
     with pytest.raises(AotcError) as raised:
         build(bench.save(SMALL, "auto"), output=bench.folder / "auto.aotc", profile=profile)
     assert (raised.value.code, raised.value.exit_status) == ("AOTC-M005", 1)
@@ -176,14 +177,17 @@ def test_what_auto_timed_is_not_timed_again(bench: Workbench) -> None:
     built = bench.build(LARGE, "auto-fast", profile=profile)
     found = beside_keep(built)
     (chosen,) = (row for row in built.report.tuning if row.chosen)
-    assert (found.seconds, found.rounds) == (chosen.median_seconds, 3)
+    assert (found.seconds, found.rounds) == (chosen.median_seconds, chosen.rounds)
     assert found.ratio_low is None
 
 
 def test_goals_are_judged(bench: Workbench) -> None:
-    built = bench.build(SMALL, "size", profile=lower(64, goal="size"))
+    built = bench.build(SMALL, "size", profile=lower(ROWS, quantization=BLOCKS, goal="size"))
     assert beside_keep(built).goal == "size"
     assert {"AOTC-N075", "AOTC-N077"} & set(told(built)) == {"AOTC-N077"}
+    # Blocks of 16 and their scales take more than 4 weights do.
+    assert beside_keep(built).meets("size") is False
+    assert "goal: size is not met: int8 weights takes" in told(built)["AOTC-N076"]
     # On the CPU provider half precision is storage: memory has both.
     fields = {"precision": "float16", "quantization": {}, "goal": "memory"}
     half = bench.build(LARGE, "half", profile=lower(8, **fields))
@@ -196,7 +200,9 @@ def test_goals_are_judged(bench: Workbench) -> None:
 
 def test_a_variant_has_a_goal_of_its_own(bench: Workbench) -> None:
     variants = [{"name": "portable", "goal": "size"}]
-    built = bench.build(SMALL, "own-goal", profile=lower(64, variants=variants))
+    built = bench.build(
+        SMALL, "own-goal", profile=lower(ROWS, quantization=BLOCKS, variants=variants)
+    )
     assert beside_keep(built).goal == "size"
 
 
@@ -204,8 +210,8 @@ def test_a_cached_build_says_it_again(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
-    first = bench.build(SMALL, "first", profile=lower(64))
-    second = bench.build(SMALL, "first", profile=lower(64), force=True)
+    first = bench.build(SMALL, "first", profile=lower(ROWS, quantization=BLOCKS))
+    second = bench.build(SMALL, "first", profile=lower(ROWS, quantization=BLOCKS), force=True)
     assert second.report.cached
     assert told(second)["AOTC-N075"] == told(first)["AOTC-N075"]
 
