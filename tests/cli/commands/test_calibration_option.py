@@ -75,7 +75,7 @@ def test_data_of_the_command_line(aotc: Command) -> None:
     digest = hashlib.sha256((aotc.folder / "images.npz").read_bytes()).hexdigest()
     assert materials(aotc) == {"calibration/images.npz": digest}
     shown = aotc.plain("inspect", "out.aotc").stdout
-    assert "static: ranges of 64 samples; 10 nodes" in shown
+    assert "static: ranges of 64 samples; " in shown
     assert "optimal sizes with your samples" in shown
     (first, *_) = aotc("inspect", "out.aotc").document["artifact"]["variants"]
     assert next(p for p in first["passes"] if p["name"] == "quantize")["options"]["samples"] == 64

@@ -141,6 +141,19 @@ def test_the_planted_node_is_named_and_keeping_it_passes(
     assert any("product 1" in name for name in names)
 
 
+def test_a_method_that_cuts_off_values_is_named_beside_the_nodes(
+    bench: Workbench, calibration: Path
+) -> None:
+    ranges = CalibrationSpec(method="percentile", percentile=96.0)
+    options = {"calibration": str(calibration)}
+    wanted = profile("static", calibration=ranges, parity=ParitySpec(random_shapes=0))
+    error, _ = refused(bench, network(), wanted, **options)
+    assert error.code == "AOTC-N001"
+    assert "Or try calibration: {method: auto} first: percentile cuts off" in error.fix
+    mended = replace(wanted, calibration=CalibrationSpec())
+    assert bench.build(network(), "mended", profile=mended, dims={"n": "1..64"}, **options)
+
+
 def test_two_planted_nodes_are_both_named(bench: Workbench) -> None:
     error, journal = refused(bench, network("product 0", "product 4"), profile())
     assert only(journal).keep_float32 == ("product 0", "product 4")

@@ -64,6 +64,16 @@ def test_large_channels_are_smoothed(form: str, bench: Workbench, data: Path) ->
     assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
 
 
+def test_weights_beside_the_model_are_smoothed_too(bench: Workbench, data: Path) -> None:
+    source = bench.folder / "beside" / "model.onnx"
+    source.parent.mkdir()
+    onnx.save(planted(), source, save_as_external_data=True, location="w.bin", size_threshold=0)
+    built = bench.build(
+        source, "beside", profile=int8("static"), dims={"n": "1..64"}, calibration=data
+    )
+    assert passes(built)["smooth-activations"].matched["products"] == 2
+
+
 def bench_answers(built: Built, x: Any) -> list[Any]:
     import onnxruntime as ort
 

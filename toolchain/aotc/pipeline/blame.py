@@ -56,7 +56,7 @@ from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import GateSpec, Tolerance, kept_line
 from aotc.spec.providers import CPU
 from aotc.spec.shapes import Padding
-from aotc.spec.variant import Optimization, PassRecord, SessionSpec
+from aotc.spec.variant import QUANTIZE, Optimization, PassRecord, SessionSpec
 
 # Answers that differ: by the tolerance, by padding, and by the gates of outputs.
 INEXACT: Final = frozenset({"AOTC-N001", "AOTC-N007", "AOTC-N020", "AOTC-N021"})
@@ -241,6 +241,7 @@ def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildSta
         return error
     state.journal.blames(blamed)
     further = _found(blamed) if _is_useful(blamed) else _not_found(blamed)
+    further.fix += _fix_of_ranges(lowered, state.context)
     rows = _changes(blamed)
     for each in breaches:
         # Where whole numbers differ, the fix says what may be stated of them, too.
@@ -249,6 +250,25 @@ def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildSta
         each.rows = each.rows or rows
     error.also = (*error.also, further)
     return error
+
+
+def _fix_of_ranges(lowered: LoweredModel, context: BuildContext) -> str:
+    """What to try besides where the profile states a method that cuts off values; else empty."""
+    calibration = context.profile.calibration
+    methods = {
+        made.options.get("method")
+        for made in lowered.optimized.specialized.passes
+        if made.name == QUANTIZE
+    }
+    cuts = calibration.method == "entropy" or (
+        calibration.method == "percentile" and calibration.percentile < 100
+    )
+    if not cuts or calibration.method not in methods:
+        return ""
+    return (
+        f" Or try calibration: {{method: auto}} first: {calibration.method} cuts off values that "
+        "answers may need."
+    )
 
 
 def with_evidence_of_blame(proven: ProvenModel, state: BuildState) -> ProvenModel:
