@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,7 +131,7 @@ def initializer(values: Any, name: str) -> onnx.TensorProto:
 def model(
     nodes: list[onnx.NodeProto],
     inputs: dict[str, Any],
-    outputs: dict[str, int],
+    outputs: Mapping[str, int],
     constants: list[onnx.TensorProto],
 ) -> onnx.ModelProto:
     """A model of nodes; `outputs` are their types."""
@@ -180,7 +180,13 @@ def products(rng: Any, rows: int, inner: int, outer: int) -> Iterator[Case]:
         blocks = -(-inner // 32)
         packed = rng.integers(0, 255, (outer, blocks, 32 * bits // 8)).astype(np.uint8)
         scales = np.full(outer * blocks, 0.05, np.float32)
-        attributes = {"K": inner, "N": outer, "bits": bits, "block_size": 32, "accuracy_level": 4}
+        attributes: dict[str, Any] = {
+            "K": inner,
+            "N": outer,
+            "bits": bits,
+            "block_size": 32,
+            "accuracy_level": 4,
+        }
         made = node("MatMulNBits", ["x", "w", "s"], ["y"], domain=domain, **attributes)
         yield Case(f"product weights {bits}", operations, weights * bits / 8,
                    model([made], given, real, [initializer(packed, "w"), initializer(scales, "s")]),
@@ -202,7 +208,11 @@ def convolutions(
     given = {"x0": rng.standard_normal((1, channels, side, side)).astype(np.float32)}
     integers = {"x0": rng.integers(0, 255, (1, side, side, channels)).astype(np.uint8)}
     floats = rng.standard_normal((filters, inner, kernel, kernel)).astype(np.float32)
-    attributes = {"group": group, "pads": [kernel // 2] * 4, "kernel_shape": [kernel, kernel]}
+    attributes: dict[str, Any] = {
+        "group": group,
+        "pads": [kernel // 2] * 4,
+        "kernel_shape": [kernel, kernel],
+    }
     weights = float(floats.size)
     exact, whole = [], []
     names = ["xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]

@@ -249,6 +249,15 @@ def test_with_the_goal_size_the_smallest_that_passes_is_taken(bench: Workbench) 
     assert built.report.payload_bytes < 0.25 * weights
 
 
+def test_a_goal_that_no_form_meets_is_told(bench: Workbench) -> None:
+    strict = {name: {"atol": 0, "rtol": 1e-9} for name in ("int8", "int4", "float16")}
+    profile = on_cpu(dims={}, goal="size", parity=strict, blame={"trials": 0})
+    built = bench.build(perceptron(64, 2), "no-form", profile=profile)
+    assert chosen(built).precision == "keep"
+    assert said(built)["AOTC-N076"].startswith("goal: size is not met: no form that passes")
+    assert {row.precision for row in built.report.tuning} == {"keep", "int8", "int4", "float16"}
+
+
 def test_why_the_models_own_precision_is_kept_is_told(bench: Workbench) -> None:
     """Of products as small as these, integers take longer to make than they gain."""
     built = bench.build(perceptron(16, 2), "tiny", profile=on_cpu(dims={}))

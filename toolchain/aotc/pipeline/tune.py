@@ -111,7 +111,7 @@ def choice_of(
 
 
 def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding]:
-    """What `auto` came to in each variant: AOTC-O019, N035 and N036.
+    """What `auto` came to in each variant: AOTC-O019, N035, N036 and N076.
 
     `profile` is as it was asked for.
     """
@@ -126,6 +126,10 @@ def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding
         ]
         if row.precision == "keep":
             yield Finding(code="AOTC-O019", what=_why_kept(others)[:1000], where=where)
+            goal = next(spec.goal for spec in profile.variants if spec.name == row.variant)
+            if (goal := goal or profile.goal) != "speed":
+                what = f"goal: {goal} is not met: no form that passes is smaller than keep"
+                yield Finding(code="AOTC-N076", what=what, where=where)
         elif row.median_seconds is None:
             yield Finding(
                 code="AOTC-N035",
