@@ -216,6 +216,8 @@ def test_all_forms_are_timed_and_the_quickest_alone_is_proven(bench: Workbench) 
     table = {(row.precision, row.form): row for row in built.report.tuning}
     forms = [*(("int8", f) for f in ("static", "dynamic", "mixed", "weights"))]
     assert list(table) == [("keep", "auto"), *forms, ("int4", "mixed"), ("int4", "weights")]
+    blocks = [row.blocks for row in built.report.tuning if row.blocks is not None]
+    assert len(blocks) == len(set(blocks)) + 2 == 7
     # Without data, ranges are not observed.
     for form in ("static", "mixed"):
         assert table["int8", form].reason.startswith("AOTC-I072")

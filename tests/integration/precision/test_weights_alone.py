@@ -177,16 +177,17 @@ def test_other_providers_get_what_they_are_known_to_run(bench: Workbench) -> Non
 def test_what_may_be_tried_of_weights_alone() -> None:
     cpu = weight_settings("int4", QuantizationSpec(), ("cpu",))
     assert [(each.block_size, each.symmetric, each.accuracy_level) for each in cpu] == [
-        (128, True, 4),
-        (32, True, 4),
-        (32, False, 4),
         (16, False, 4),
+        (32, False, 4),
+        (32, True, 4),
+        (128, True, 4),
         (32, True, 0),
     ]
-    assert {each.form for each in cpu} == {"weights"}
+    assert [each.in_words() for each in cpu[1:3]] == ["32 with zero points", "32"]
+    assert cpu[-1].in_words() == "32 in float32"
     stated = QuantizationSpec(block_size=64, accuracy_level=4)
     (first, second) = weight_settings("int4", stated, ("cpu",))
-    assert (first.symmetric, second.symmetric) == (True, False)
+    assert (first.symmetric, second.symmetric) == (False, True)
     assert {each.block_size for each in (first, second)} == {64}
     assert len(weight_settings("int8", QuantizationSpec(), ("cpu",))) == 2
     (other,) = weight_settings("int8", QuantizationSpec(), ("cuda", "cpu"))

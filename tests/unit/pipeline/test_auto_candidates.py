@@ -38,8 +38,10 @@ from aotc.spec.profile import Profile
 CPU_FORMS = [("keep", "auto"), ("int8", "static"), ("int8", "dynamic")]
 AUTO_FORMS = [
     *CPU_FORMS,
-    *(("int8", form) for form in ("mixed", "weights")),
-    *(("int4", form) for form in ("mixed", "weights")),
+    ("int8", "mixed"),
+    *[("int8", "weights")] * 2,
+    ("int4", "mixed"),
+    *[("int4", "weights")] * 5,
 ]
 CUDA_FORMS = [("keep", "auto"), ("float16", "auto"), ("bfloat16", "auto"), ("tf32", "auto")]
 
@@ -86,7 +88,12 @@ def test_on_cuda_what_its_tensor_cores_compute_in_is_tried() -> None:
 
 def test_a_form_that_the_profile_states_is_the_only_one_tried() -> None:
     stated = profile(quantization={"form": "weights"})
-    assert forms(stated) == [("keep", "auto"), ("int8", "weights"), ("int4", "weights")]
+    assert forms(stated) == [
+        ("keep", "auto"),
+        *[("int8", "weights")] * 2,
+        *[("int4", "weights")] * 5,
+    ]
+    assert len({each.blocks for each in candidates(stated, tune=False)}) == 6
 
 
 def test_what_saves_space_alone_is_tried_where_the_profile_lists_it() -> None:

@@ -44,7 +44,7 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.spec.evidence import TuningCandidate
-from aotc.spec.precision import Goal
+from aotc.spec.precision import BlockSettings, Goal
 
 # Timed rounds at least and at most.
 _ROUNDS: Final = (5, 15)
@@ -126,8 +126,8 @@ def choose_precisions(analyzed: AnalyzedModel, state: BuildState, lowers: Lowers
     return choice_of(context, tuple(table))
 
 
-def _key(tried: TuningCandidate) -> tuple[str, str]:
-    return tried.precision, tried.form
+def _key(tried: TuningCandidate) -> tuple[str, str, BlockSettings | None]:
+    return tried.precision, tried.form, tried.blocks
 
 
 def _opened(

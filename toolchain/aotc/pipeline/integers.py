@@ -63,6 +63,7 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import (
     AccuracyLevel,
+    BlockSettings,
     BlockSize,
     Goal,
     ParitySpec,
@@ -80,11 +81,11 @@ from aotc.spec.variant import CLIPPED, PassRecord, SessionSpec
 QUANTIZED: Final = frozenset({"int8", "int4"})
 _FOLDER: Final = "prepared"
 _FEW_BITS: Final = 4
-# Block size, symmetric, accuracy level.  Larger blocks are quicker; smaller ones, and zero points,
-# are more exact in the same time.  In float32, 8 bits are slow, and 4 are quick on some CPUs.
+# Block size, symmetric, accuracy level, the most exact first.  Larger blocks are quicker.  In
+# float32, 8 bits are slow, and 4 are quick on some CPUs.
 _TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], ...]]] = {
-    "int8": ((128, True, 4), (32, True, 4)),
-    "int4": ((128, True, 4), (32, True, 4), (32, False, 4), (16, False, 4), (32, True, 0)),
+    "int8": ((32, True, 4), (128, True, 4)),
+    "int4": ((16, False, 4), (32, False, 4), (32, True, 4), (128, True, 4), (32, True, 0)),
 }
 _OF_OTHERS: Final[tuple[tuple[BlockSize, bool, AccuracyLevel], ...]] = ((32, True, 0),)
 # What makes a form more exact: no error is told apart that is not so much smaller.
@@ -296,23 +297,18 @@ def with_exact_blocks(plan: VariantPlan) -> VariantPlan | None:
 
 def weight_settings(
     precision: Literal["int8", "int4"], spec: QuantizationSpec, providers: Sequence[str]
-) -> tuple[QuantizationSpec, ...]:
-    """What to try of weights alone on `providers`, the likely quickest first.
-
-    What `spec` states is in all of them.
-    """
+) -> tuple[BlockSettings, ...]:
+    """What to try of weights alone, the most exact first; what `spec` states is in all of it."""
     tried = _TRIED_BLOCKS[precision] if tuple(providers) == ("cpu",) else _OF_OTHERS
-    found: dict[QuantizationSpec, None] = {}
-    for size, symmetric, level in tried:
-        made = replace(
-            spec,
-            form="weights",
+    found = (
+        BlockSettings(
             block_size=spec.block_size or size,
             symmetric=symmetric if spec.symmetric is None else spec.symmetric,
             accuracy_level=level if spec.accuracy_level is None else spec.accuracy_level,
         )
-        found[made] = None
-    return tuple(found)
+        for size, symmetric, level in tried
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def goal_of(plan: VariantPlan, context: BuildContext) -> Goal:

@@ -16,6 +16,7 @@ from aotc.base.records import record, replace
 from aotc.pipeline.attempts import Settled, Steps, first_refusal, settle
 from aotc.pipeline.blame import blame
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.integers import weight_settings
 from aotc.pipeline.plan import accepts_run, require_providers, wanted_variants
 from aotc.pipeline.request import BuildRequest
 from aotc.pipeline.shown import judge_shown
@@ -36,7 +37,7 @@ from aotc.spec.codec import ParseError, decode
 from aotc.spec.evidence import Evidence, SearchEnd, TuningCandidate
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.payload import Finding
-from aotc.spec.precision import Form, Isa, Precision, WantedPrecision
+from aotc.spec.precision import BlockSettings, Form, Isa, Precision, WantedPrecision
 from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.providers import CPU, CUDA
 from aotc.spec.versions import is_newer
@@ -161,7 +162,8 @@ def _why_kept(others: list[TuningCandidate]) -> str:
 
 
 def _form_text(row: TuningCandidate) -> str:
-    return row.precision if row.form == "auto" else f"{row.precision} {row.form}"
+    words = [row.precision, *([] if row.form == "auto" else [row.form])]
+    return " ".join([*words, *([row.blocks.in_words()] if row.blocks else [])])
 
 
 def try_candidates(
@@ -238,9 +240,8 @@ def ended_by(state: BuildState) -> SearchEnd:
 
 def title_of(tried: TuningCandidate, *, tune: bool) -> str:
     """A candidate in progress, by what differs between candidates."""
-    form = "" if tried.form == "auto" else f" {tried.form}"
     providers = f" on {' '.join(tried.providers)}" if tune else ""
-    precision = f" in {tried.precision}{form}" if not tune or tried.precision != "keep" else ""
+    precision = f" in {_form_text(tried)}" if not tune or tried.precision != "keep" else ""
     forms = [
         f", {name} {value}"
         for name, value in (("fusion", tried.fusion), ("layout", tried.layout))
@@ -544,6 +545,7 @@ def _candidates_of(spec: VariantSpec, profile: Profile, *, tune: bool) -> Iterat
                 optimization=optimization if level == "baseline" else "auto",
                 precision=form.precision,
                 form=form.form,
+                blocks=form.blocks,
                 # Without effect elsewhere.
                 fusion=fusion if providers[0] == CUDA else cuda.fusion,
                 layout=layout if CUDA in providers else cuda.layout,
@@ -556,7 +558,15 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     spec = next(variant for variant in profile.variants if variant.name == tried.variant)
     own = spec.cuda or profile.cuda
     cuda = replace(own, fusion=tried.fusion, layout=tried.layout)
-    quantization = spec.quantization or profile.quantization
+    stated = spec.quantization or profile.quantization
+    quantization = stated if tried.form == "auto" else replace(stated, form=tried.form)
+    if (blocks := tried.blocks) is not None:
+        quantization = replace(
+            quantization,
+            block_size=blocks.block_size,
+            symmetric=blocks.symmetric,
+            accuracy_level=blocks.accuracy_level,
+        )
     kept = wanted_in_float32(spec, profile)
     return replace(
         spec,
@@ -565,9 +575,7 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
         isa=tried.isa,
         optimization=tried.optimization,
         precision=tried.precision,
-        quantization=replace(quantization, form=tried.form)
-        if tried.form not in ("auto", quantization.form)
-        else spec.quantization,
+        quantization=spec.quantization if quantization == stated else quantization,
         keep_float32=(*kept, *tried.keep_float32) if tried.keep_float32 else spec.keep_float32,
         threads=tried.threads,
         prepack=spec.prepack if tried.isa == spec.isa else "at-load",
@@ -664,8 +672,7 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
 
 def _candidate_text(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
-    precision = tried.precision if tried.form == "auto" else f"{tried.precision} {tried.form}"
-    choices = [precision, tried.isa, tried.optimization, threads]
+    choices = [_form_text(tried), tried.isa, tried.optimization, threads]
     if CUDA in tried.providers:
         choices += [f"fusion {tried.fusion}", f"layout {tried.layout}"]
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
@@ -680,6 +687,7 @@ def without_measurements(tried: TuningCandidate) -> TuningCandidate:
         optimization=tried.optimization,
         precision=tried.precision,
         form=tried.form,
+        blocks=tried.blocks,
         fusion=tried.fusion,
         layout=tried.layout,
         threads=tried.threads,
@@ -717,10 +725,11 @@ def _is_same(one: LoweredModel, other: LoweredModel) -> bool:
 
 @record(kw_only=False)
 class PrecisionForm:
-    """A precision, and of int8 the form of quantization; `auto` is what the profile says."""
+    """A precision, and the form of quantization; `auto` is what the profile says."""
 
     precision: Precision
     form: Form = "auto"
+    blocks: BlockSettings | None = None
 
 
 def wanted_precision(spec: VariantSpec, profile: Profile) -> WantedPrecision:
@@ -774,7 +783,13 @@ def forms_tried(
             own = precision == wanted or (listed_int4 and tried is _TUNED)
             asked = tried[precision] if stated == "auto" else (stated,)
             forms = ("auto",) if own else _forms_run(precision, asked, backends)
-            found.update(dict.fromkeys(PrecisionForm(precision, form) for form in forms))
+            for form in forms:
+                if form == "weights" and tried is _FORMS:
+                    quantization = spec.quantization or profile.quantization
+                    blocks = weight_settings(precision, quantization, providers)
+                    found.update(dict.fromkeys(PrecisionForm(precision, form, b) for b in blocks))
+                else:
+                    found[PrecisionForm(precision, form)] = None
         elif precision == "keep" or _computes(precision, backends):
             found[PrecisionForm(precision)] = None
         if not found:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record
-from aotc.spec.precision import Form, Goal, Isa, Level, Name, Precision, QuantizedForm
+from aotc.spec.precision import (
+    BlockSettings,
+    Form,
+    Goal,
+    Isa,
+    Level,
+    Name,
+    Precision,
+    QuantizedForm,
+)
 from aotc.spec.providers import Fusion, Layout
 
 # The largest float, where an error cannot be measured: JSON has no infinity.
@@ -454,6 +463,7 @@ class TuningCandidate:
     optimization: Level = "auto"
     precision: Precision = "keep"
     form: Annotated[Form, "of quantization; auto: as the profile says"] = "auto"
+    blocks: Annotated[BlockSettings | None, "of weights alone; None: as the profile says"] = None
     fusion: Annotated[Fusion, "of the graph, for CUDA"] = "auto"
     layout: Annotated[Layout, "of images, on CUDA"] = "auto"
     threads: Annotated[int | None, "for one operator; None: one for each core"] = None

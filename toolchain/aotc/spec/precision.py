@@ -170,6 +170,20 @@ TableBits = Literal[4, 8]
 
 
 @record
+class BlockSettings:
+    """How a trial stores weights alone, as fields of `QuantizationSpec` do."""
+
+    block_size: BlockSize
+    symmetric: bool
+    accuracy_level: AccuracyLevel
+
+    def in_words(self) -> str:
+        """Such as `128`, `32 with zero points`, `32 in float32`."""
+        zeros = "" if self.symmetric else " with zero points"
+        return f"{self.block_size}{zeros}{'' if self.accuracy_level else ' in float32'}"
+
+
+@record
 class QuantizationSpec:
     """How `precision: int8` and `int4` change a model; without effect for other precisions."""
 

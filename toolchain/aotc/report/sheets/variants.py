@@ -316,6 +316,7 @@ def tuning_table(candidates: Sequence[TuningCandidate]) -> Table:
         ("variant", lambda each: each.variant),
         ("providers", lambda each: ", ".join(each.providers)),
         ("precision", lambda each: f"{each.precision} {each.form}".removesuffix(" auto")),
+        ("blocks", lambda each: each.blocks.in_words() if each.blocks else ""),
         ("in float32", lambda each: each.keep_float32 and count(len(each.keep_float32), "node")),
         ("ISA", lambda each: each.isa),
         ("level", lambda each: each.optimization),
