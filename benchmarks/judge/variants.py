@@ -314,6 +314,8 @@ def _write_integers(
             "isa": [],
             "sizes": {},
             "goal": "size",
+            "opset": "keep",
+            "runs": [],
             "where": source.parent.name,
         }
         made = folder / "made"
