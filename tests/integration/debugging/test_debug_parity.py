@@ -307,11 +307,20 @@ def test_another_model_is_refused(built: Built, tmp_path: Path) -> None:
     refused("AOTC-I001", built.path, tmp_path / "none.onnx")
 
 
-def test_without_inputs_there_is_nothing_to_compare(built: Built, tmp_path: Path) -> None:
+def test_without_inputs_some_are_made(built: Built, tmp_path: Path) -> None:
     bare = with_manifest(
         built.path, tmp_path / "bare.aotc", lambda manifest: manifest.update(fixtures=[])
     )
-    refused("AOTC-I084", bare, built.source)
+    report = debug_parity(bare, built.source)
+    assert (report.failed, report.compared) == ((), ("made",))
+    assert [finding.code for finding in report.findings] == ["AOTC-I114"]
+
+    def as_text(manifest: Any) -> None:
+        manifest.update(fixtures=[])
+        manifest["inputs"][0].update(dtype="string")
+
+    text = with_manifest(built.path, tmp_path / "text.aotc", as_text)
+    assert "none can be made" in refused("AOTC-I084", text, built.source).what
     np.savez(tmp_path / "one.npz", x=np.ones((1, 8), np.float32))
     assert debug_parity(bare, built.source, fixtures=tmp_path / "one.npz").failed == ()
     np.savez(tmp_path / "large.npz", x=np.ones((100, 8), np.float32))

@@ -50,7 +50,7 @@ _LEFT: Final = 0.5
 _HELD_BYTES: Final = 1 << 29
 _FIRST_COUNT: Final = 64
 # Kinds of numpy's dtypes: truth values, integers and text.
-_NO_FLOATS: Final = "biuOSUT"
+_NUMBERS: Final = "fiu"
 
 
 def require_calibration(context: BuildContext) -> None:
@@ -76,7 +76,7 @@ def calibration_samples(analyzed: AnalyzedModel, state: BuildState) -> tuple[Jso
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
     (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles), I112
-    (values that the profile excludes) and I115 (all floats are 0).
+    (values that the profile excludes) and I115 (all is 0).
     """
     context = state.context
     require_calibration(context)
@@ -137,12 +137,12 @@ def _written(
 ) -> list[Json]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
-    floats: dict[str, bool] = {}
+    zeros: dict[str, bool] = {}
     for where, sample, sizes in itertools.islice(samples, count):
         refuse_not_finite(sample, where)
         for name, array in sample.items():
-            if isinstance(array, np.ndarray) and array.dtype.kind not in _NO_FLOATS:
-                floats[name] = floats.get(name, False) or bool((array != 0).any())
+            if isinstance(array, np.ndarray) and array.size and array.dtype.kind in _NUMBERS:
+                zeros[name] = zeros.get(name, True) and not (array != 0).any()
         place = folder / str(len(written))
         place.mkdir()
         files = {
@@ -152,13 +152,14 @@ def _written(
         written.append({"inputs": files, "sizes": sizes})
     if not written:
         raise _none(str(path), "no sample")
-    if floats and not any(floats.values()):
+    # Some may well be, such as the state that a recurrence begins with.
+    if zeros and all(zeros.values()):
         raise AotcError(
             "AOTC-I115",
             "every sample of the calibration data is 0 throughout",
             where=str(path),
             expected="values of real inputs",
-            found=f"{', '.join(floats)}: 0 in {len(written)} samples",
+            found=f"{', '.join(zeros)}: 0 in {len(written)} samples",
         )
     return written
 

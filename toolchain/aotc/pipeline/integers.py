@@ -41,6 +41,7 @@ from aotc.precision.quantize import (
 from aotc.precision.quantized_nodes import (
     BY_FORM,
     CARRIERS,
+    ISLAND,
     NOT_OBSERVED,
     PROFILE,
     Choice,
@@ -432,6 +433,10 @@ def _begun(request: Json, kept: Collection[str]) -> _Begun:
     seen = observed if form in OBSERVING else {}
     _require_operators(opset_of(model), form, _not_raised(model), request["where"])
     choice = choose(model, form, operators, left, seen, weighs, unfused, widens=widens)
+    if not len(choice.chosen) and ISLAND in choice.reasons.values():
+        # It was asked for all the same; that it gains nothing is told by its time.
+        weighs = replace(weighs, speed=False)
+        choice = choose(model, form, operators, left, seen, weighs, unfused, widens=widens)
     if not len(choice.chosen):
         raise _nothing(choice, request, prepared_graph(request))
     return _Begun(model=model, form=form, choice=choice, scheme=scheme, observed=observed)

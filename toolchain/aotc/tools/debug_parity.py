@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import file_sha256, require_model_file
@@ -45,6 +47,7 @@ from aotc.spec.profile import Profile, profile_of
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.spec.versions import artifact_path
+from aotc.tools.example_inputs import made_example
 from aotc.tools.inspect import ArtifactContents, read_artifact
 from aotc.tools.smallest_failing import (
     FailingPart,
@@ -113,7 +116,9 @@ def debug_parity(
             errors=decode(NodeErrors, answer["errors"]),
             submodel=submodel,
         )
-    return _judged(report)
+        made = comparison.made
+    judged = _judged(report)
+    return replace(judged, findings=(*made, *judged.findings))
 
 
 def measure_nodes(
@@ -212,12 +217,9 @@ class _Comparison:
             parity = self.variant.parity
             self.gates = parity.gates
             self.tolerance: Tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
+            self.made: tuple[Finding, ...] = ()
             if fixtures is None and not manifest.fixtures:
-                raise AotcError(
-                    "AOTC-I084",
-                    "there are no inputs for the comparison",
-                    where=str(self.given.path),
-                )
+                fixtures = self._made_inputs()
             workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
             # Nobody vouched for the artifact here, so nothing that it ships may run.
             libraries = stack.enter_context(registrable(None, [self.variant]))
@@ -331,6 +333,24 @@ class _Comparison:
                     for fixture in list(known.values())[:5]
                 ),
             )
+
+    def _made_inputs(self) -> Path:
+        """A file of inputs as runs of the artifact make them; raises AOTC-I084."""
+        manifest = self.given.manifest
+        try:
+            example = made_example(manifest, manifest.domain.corner("opt"))
+        except AotcError as error:
+            raise AotcError(
+                "AOTC-I084",
+                "there are no inputs for the comparison, and none can be made",
+                where=str(self.given.path),
+                found=error.found or error.what,
+            ) from None
+        place = self.work / "made.npz"
+        arrays: dict[str, Any] = {name: np.asarray(each) for name, each in example.inputs.items()}
+        np.savez(place, **arrays)
+        self.made = example.findings()
+        return place
 
     def _takes(self, sizes: Mapping[str, int]) -> bool:
         domain = self.variant.domain or self.given.manifest.domain

@@ -279,7 +279,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "values; answers say nothing.",
      "Nothing to do. To use your own, give inputs with --input."),
     ("AOTC-I115", "calibration data is all zeros", INPUT,
-     "Every sample of the calibration data is 0 in all inputs of floating-point numbers. No scale follows from it, and "
+     "Every sample of the calibration data is 0 in all inputs. No scale follows from it, and "
      "the variant would be judged by the same zeros.",
      "Give samples of real inputs, preprocessed as calls are."),
     ("AOTC-I052", "configuration is invalid", INPUT,
