@@ -14,6 +14,7 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.pipeline.attempts import Steps
+from aotc.pipeline.blame import inexact_answers
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.integers import goal_of, has_samples
@@ -225,30 +226,37 @@ def _quickest(
         if tried not in waiting and tried is not keep:
             ratio = costs[tried] / costs[keep]
             rows[tried] = replace(rows[tried], reason=f"not {word}: {ratio:.2f} of keep")
-    best = keep
-    while waiting:
-        least = min(costs[tried] for tried in waiting)
-        if best is not keep and (costs[best] * _NO_GAIN <= least or not budget.left):
-            break
-        # Of those that cost the same, the first.
-        tried = next(each for each in waiting if costs[each] * _NO_GAIN <= least)
-        waiting.remove(tried)
-        with state.clock.stage("tune", f"{title_of(tried, tune=False)}, proof"):
-            rows[tried], lowered = yield from _proven(rows[tried], opened[tried], budget)
-        if lowered is None:
-            continue
-        if rows[tried].keep_float32:
-            both = {keep: opened[keep].runs, tried: lowered}
-            again = _timed(both, reference, state)
-            share = _cost(again[tried], lowered, goal) / _cost(again[keep], both[keep], goal)
-            costs[tried] = share * costs[keep]
-            rows[tried] = replace(rows[tried], median_seconds=again[tried].median_seconds)
-            if costs[tried] > _NO_GAIN * costs[keep]:
-                reason = f"not {word} with what it keeps: {share:.2f} of keep"
-                rows[tried] = replace(rows[tried], passed=False, reason=reason)
+    best, refused = keep, list[TuningCandidate]()
+    # Each as it is; then those that are quicker than what passed, with what they must keep.
+    for pending, searches in ((waiting, False), (refused, True)):
+        while pending:
+            least = min(costs[tried] for tried in pending)
+            if best is not keep and (costs[best] * _NO_GAIN <= least or not budget.left):
+                break
+            if searches and budget.left < _LEAST_SEARCH_SECONDS:
+                break
+            # Of those that cost the same, the first.
+            tried = next(each for each in pending if costs[each] * _NO_GAIN <= least)
+            pending.remove(tried)
+            what = "nodes to keep" if searches else "proof"
+            with state.clock.stage("tune", f"{title_of(tried, tune=False)}, {what}"):
+                proof = _proven(rows[tried], opened[tried], goal, budget.left if searches else 0)
+                rows[tried], lowered, inexact = yield from proof
+            if lowered is None:
+                refused += [tried] if inexact and not searches else []
                 continue
-        if costs[tried] < costs[best]:
-            best = tried
+            if rows[tried].keep_float32:
+                both = {keep: opened[keep].runs, tried: lowered}
+                again = _timed(both, reference, state)
+                share = _cost(again[tried], lowered, goal) / _cost(again[keep], both[keep], goal)
+                costs[tried] = share * costs[keep]
+                rows[tried] = replace(rows[tried], median_seconds=again[tried].median_seconds)
+                if costs[tried] > _NO_GAIN * costs[keep]:
+                    reason = f"not {word} with what it keeps: {share:.2f} of keep"
+                    rows[tried] = replace(rows[tried], passed=False, reason=reason)
+                    continue
+            if costs[tried] < costs[best]:
+                best = tried
     for tried in waiting:
         rows[tried] = replace(rows[tried], reason=f"not proven: another is {word}")
     rows[best] = replace(rows[best], chosen=True)
@@ -295,33 +303,39 @@ def _timed(
 
 
 def _proven(
-    row: TuningCandidate, opened: _Opened, budget: _Budget
-) -> Steps[tuple[TuningCandidate, LoweredModel | None]]:
-    """The row of a candidate that was proven, and what runs of it; None where it does not pass.
+    row: TuningCandidate, opened: _Opened, goal: Goal, seconds: float
+) -> Steps[tuple[TuningCandidate, LoweredModel | None, bool]]:
+    """The row of a candidate that was proven, what runs of it, and whether it is too inexact.
 
-    The nodes to blame are searched in the time that is left.
+    None runs where it does not pass.  In `seconds`, unless they are 0, nodes to keep are searched.
     """
-    state, profile = opened.state, opened.state.context.profile
-    seconds = min(profile.limits.seconds, budget.left)
-    searches = seconds >= _LEAST_SEARCH_SECONDS
-    limited = replace(
-        profile,
-        limits=replace(profile.limits, seconds=max(1, int(seconds))),
-        blame=profile.blame if searches else replace(profile.blame, trials=0),
+    profile = opened.state.context.profile
+    # For speed alone, nobody asked for answers less exact than those of int8.
+    parity = (
+        replace(profile.parity, int4=profile.parity.int8) if goal == "speed" else profile.parity
     )
+    limits, blame = profile.limits, replace(profile.blame, trials=0)
+    if seconds:
+        limits = replace(limits, seconds=min(limits.seconds, max(1, int(seconds))))
+        blame = profile.blame
+    limited = replace(profile, parity=parity, limits=limits, blame=blame)
+    state = opened.state.below("searched" if seconds else "proven")
     own = state.asking(replace(state.context, profile=limited))
     try:
         made = yield from passing_form(opened.plans, own, opened.made, others=False)
     except AotcError as error:
         if error.code in RAISED:
             raise
-        reason = error.line()[:500]
-        return replace(row, reason=reason, trials=trials_of(own), search_ended=ended_by(own)), None
+        found = replace(
+            row, reason=error.line()[:500], trials=trials_of(own), search_ended=ended_by(own)
+        )
+        return found, None, bool(inexact_answers(error))
     found = replace(
         row,
         passed=True,
+        reason="",
         keep_float32=made.kept,
         trials=trials_of(own),
         search_ended=ended_by(own),
     )
-    return found, made.proven.lowered
+    return found, made.proven.lowered, False
