@@ -1,0 +1,569 @@
+"""Lower precision by this toolchain, and by ONNX Runtime's own quantizers, in one run.
+
+`python -m benchmarks.precision.quantizers [NETWORK…] [--quick] [--write]` lowers each network with
+both, on the same seeded data, and measures the processor time of calls in one thread, by turns in
+one process.  Of ONNX Runtime's settings the quickest counts, for `quantize_static` and
+`quantize_dynamic` each.  `--quick` takes few settings and calls; `--write` writes the page from all
+results in `build/bench/quantizers`, those of earlier runs too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.fresh import ROOT, run_fresh
+from benchmarks.networks.lowered import NETWORKS
+from benchmarks.result import paired_interval
+from benchmarks.workshop import Workshop, sources_digest
+
+PAGE: Final = ROOT / "docs" / "benchmarks-precision.md"
+FOLDER: Final = ROOT / "build" / "bench" / "quantizers"
+SEED: Final = 11
+# Of our time to that of ONNX Runtime's quickest, to that of float32 without a finding, and of
+# `auto` to the quickest single form.
+MOST: Final[Mapping[str, float]] = {"theirs": 1.1, "float32": 1.0, "auto": 1.05}
+# Of static int8 to float32, on CPUs with VNNI.
+SHARES: Final[Mapping[str, float]] = {"bert": 0.42, "resnet": 0.58}
+NOISE: Final = 0.03
+FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "keep": {},
+    "static": {"precision": "int8", "quantization": {"form": "static"}},
+    "dynamic": {"precision": "int8", "quantization": {"form": "dynamic"}},
+    "weights": {"precision": "int8", "quantization": {"form": "weights"}},
+    "int4": {"precision": "int4"},
+    "auto": {"precision": "auto"},
+}
+_SINGLE: Final = ("keep", "static", "dynamic", "weights", "int4")
+# A sample is at least this long, and a side has this many, or as many as the seconds allow.
+_SAMPLE_SECONDS: Final = 2e-3
+_ROUNDS: Final = 60
+_SECONDS: Final = 90.0
+_PRODUCTS: Final = ("Conv", "Gemm", "MatMul")
+# Above it, fewer of ONNX Runtime's settings are tried: each takes minutes.
+_LARGE_BYTES: Final = 60e6
+
+
+# What runs in processes of its own.
+
+
+def theirs(request: dict[str, Any]) -> dict[str, str]:
+    """Quantize `model` by ONNX Runtime with each of its settings: by label, what failed or ""."""
+    import logging
+
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    logging.disable(logging.WARNING)
+    model, folder = Path(request["model"]), Path(request["folder"])
+    with np.load(request["data"]) as data:
+        arrays = dict(data)
+    prepared = folder / "prepared.onnx"
+    if not prepared.exists():
+        try:
+            quant_pre_process(model, prepared)
+        except Exception:
+            quant_pre_process(model, prepared, skip_symbolic_shape=True)
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            self._at = iter(range(len(next(iter(arrays.values())))))
+
+        def get_next(self) -> Any:
+            at = next(self._at, None)
+            return None if at is None else {n: a[at : at + 1] for n, a in arrays.items()}
+
+    kinds = {"u": QuantType.QUInt8, "s": QuantType.QInt8}
+    failed = {}
+    for label, how in _settings(model, quick=request["quick"]).items():
+        made = folder / f"{label}.onnx"
+        failed[label] = ""
+        if made.exists():
+            continue
+        started = time.monotonic()
+        try:
+            if how["static"]:
+                options: dict[str, Any] = {"nodes_to_exclude": how["left"]}
+                if how["products"]:
+                    options["op_types_to_quantize"] = list(_PRODUCTS)
+                quantize_static(
+                    prepared,
+                    made,
+                    Reader(),
+                    quant_format=QuantFormat.QDQ,
+                    per_channel=how["per_channel"],
+                    reduce_range=how["reduce_range"],
+                    activation_type=kinds[how["activations"]],
+                    weight_type=kinds[how["weights"]],
+                    **options,
+                )
+            else:
+                quantize_dynamic(
+                    prepared,
+                    made,
+                    per_channel=how["per_channel"],
+                    reduce_range=how["reduce_range"],
+                    weight_type=kinds[how["weights"]],
+                )
+        except Exception as error:
+            made.unlink(missing_ok=True)
+            failed[label] = f"{type(error).__name__}: {error}"[:200]
+        print(f"   … {label}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return failed
+
+
+def _settings(model: Path, *, quick: bool) -> dict[str, dict[str, Any]]:
+    """The settings of ONNX Runtime's quantizers, by label."""
+    import onnx
+
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    last = [node.name for node in nodes if node.op_type in _PRODUCTS][-1:]
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(static: bool, types: str, per_channel: bool, reduce_range: bool, **more: Any) -> None:
+        label = "-".join(
+            [
+                "static" if static else "dynamic",
+                types,
+                *(["channel"] if per_channel else []),
+                *(["7bit"] if reduce_range else []),
+                *(["products"] if more.get("products") else []),
+                *(["without-last"] if more.get("left") else []),
+            ]
+        )
+        given = {"products": False, "left": [], **more}
+        found[label] = {
+            "static": static,
+            "activations": types[0],
+            "weights": types[2],
+            "per_channel": per_channel,
+            "reduce_range": reduce_range,
+            **given,
+        }
+
+    small = model.stat().st_size < _LARGE_BYTES and not quick
+    add(True, "u8s8", True, False)
+    add(True, "u8s8", True, False, products=True)
+    add(True, "u8s8", True, False, products=True, left=last)
+    add(False, "u8s8", True, False)
+    add(False, "u8s8", False, False)
+    if not quick:
+        add(True, "u8s8", False, False)
+        add(True, "s8s8", True, False)
+        add(False, "u8u8", False, False)
+    if small:
+        add(True, "s8s8", False, False)
+        add(True, "u8s8", True, True)
+        add(True, "u8s8", False, True)
+        add(True, "s8s8", True, True)
+        add(True, "u8s8", False, False, products=True)
+        add(False, "u8s8", True, True)
+        add(False, "u8s8", False, True)
+    return found
+
+
+def ours(request: dict[str, Any]) -> dict[str, Any]:
+    """Build; a form that is refused is built again with gates that let anything pass, to time it.
+
+    `refused` is the refusal's code, `findings` have code and text, and `seconds` the time it took.
+    """
+    import aotc
+    from aotc.base.errors import AotcError
+
+    def built(profile: Mapping[str, Any]) -> dict[str, Any]:
+        path = Path(request["profile"])
+        path.write_text(json.dumps(profile), encoding="utf-8")
+        started = time.monotonic()
+        report = aotc.build(
+            request["model"],
+            profile=path,
+            key=request["key"],
+            output=request["output"],
+            cache=False,
+            force=True,
+        )
+        return {
+            "refused": "",
+            "seconds": time.monotonic() - started,
+            "findings": [[f.code, f"{f.where}: {f.what}"] for f in report.findings],
+        }
+
+    profile = {"schema": "aotc.profile/1", "name": "lowered", **request["fields"]}
+    try:
+        return built(profile)
+    except AotcError as error:
+        refused = f"{error.code} {error.found}"
+    loose = {"atol": 1e9, "rtol": 1e9, "min_cosine": -1, "max_slice": 1e9}
+    try:
+        return {
+            **built({**profile, "parity": {"int8": loose, "int4": loose}}),
+            "refused": refused,
+        }
+    except AotcError as error:
+        return {"refused": f"{error.code} {error.what}", "seconds": 0.0, "findings": [], "no": True}
+
+
+def timed(request: dict[str, Any]) -> dict[str, Any]:
+    """Processor seconds of calls of each of `sides` by turns, and its error on `data`.
+
+    Each call has the next sample.  The error is the largest of an answer's, by the largest value of
+    float32's, the first side.
+    """
+    with np.load(request["data"]) as data:
+        count = len(next(iter(data.values())))
+        samples = [{n: a[at : at + 1] for n, a in data.items()} for at in range(count)]
+    calls = {name: _call(side, samples[0]) for name, side in request["sides"].items()}
+    expected: list[list[Any]] = []
+    errors = {}
+    for name, (_, answer) in calls.items():
+        found = [answer(sample) for sample in samples]
+        expected = expected or found
+        errors[name] = max(
+            float(np.abs(np.asarray(f, float) - e).max() / max(np.abs(e).max(), 1e-30))
+            for each, right in zip(found, expected, strict=True)
+            for f, e in zip(each, right, strict=True)
+        )
+    repeats = {}
+    cost = 0.0
+    for name, (call, _) in calls.items():
+        for _ in range(3):
+            call()
+        once = min(_processor(call, 1) for _ in range(3))
+        repeats[name] = max(1, int(_SAMPLE_SECONDS / max(once, 1e-6)))
+        cost += once * repeats[name]
+    rounds = request["rounds"] or int(min(_ROUNDS, max(12, _SECONDS / cost)))
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds):
+        names = list(calls)
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            call, times = calls[name][0], repeats[name]
+            call()
+            seconds[name].append(_processor(call, times) / times)
+    return {"seconds": seconds, "errors": errors}
+
+
+def _processor(call: Callable[[], object], times: int) -> float:
+    started = time.thread_time()
+    for _ in range(times):
+        call()
+    return time.thread_time() - started
+
+
+def _call(
+    side: Mapping[str, str], first: Mapping[str, Any]
+) -> tuple[Callable[[], object], Callable[[Mapping[str, Any]], list[Any]]]:
+    """A call with the first sample, which is timed, and one with any, for its answers in order."""
+    if side["kind"] == "session":
+        session = one_thread(Path(side["path"]))
+        return lambda: session.run(None, first), lambda inputs: list(session.run(None, inputs))
+    model = _loaded(side["path"], side["key"])
+    names = [output.name for output in model.outputs]
+
+    def answers(inputs: Mapping[str, Any]) -> list[Any]:
+        found = model.run(inputs)
+        return [found[name] for name in names]
+
+    return (model.bind(first) if side["kind"] == "bound" else lambda: model.run(first)), answers
+
+
+@cache
+def _loaded(path: str, key: str) -> Any:
+    import aotc
+
+    return aotc.load(path, key=key, threads=1)
+
+
+def one_thread(model: Path, optimized: Path | None = None) -> Any:
+    """A session with all optimizations and one thread; the graph that runs is written on demand."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+
+def graphs(request: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """How often each operator is in the graph that runs, by side."""
+    import onnx
+
+    found = {}
+    for name, path in request["models"].items():
+        written = Path(path).with_name("optimized.onnx")
+        one_thread(Path(path), written)
+        model = onnx.load(written, load_external_data=False)
+        found[name] = dict(Counter(node.op_type for node in model.graph.node).most_common())
+        written.unlink()
+    return found
+
+
+# The comparison.
+
+
+class Comparison:
+    """One network: its files in a folder, what was built, and what was measured."""
+
+    def __init__(self, name: str, *, quick: bool) -> None:
+        self.name, self.network, self.quick = name, NETWORKS[name], quick
+        self.folder = FOLDER / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.model = self.folder / "model.onnx"
+        self.data = self.folder / "calibration.npz"
+        self.judged = self.folder / "judged.npz"
+        if not self.judged.exists():
+            self.network.write_fixed(self.model)
+            np.savez(self.data, **self.network.draw(self.model, self.network.samples, SEED))
+            np.savez(self.judged, **self.network.draw(self.model, 4, SEED + 1))
+
+    def measured(self, forms: Sequence[str]) -> dict[str, Any]:
+        """All that was found, as JSON-like data."""
+        failed = self._theirs()
+        labels = [label for label, wrong in failed.items() if not wrong]
+        rough = self._timed({label: self._session(self._path(label)) for label in labels}, 5)
+        best = {
+            kind: min(
+                (label for label in labels if label.startswith(kind)),
+                key=lambda label: median(rough["seconds"][label]),
+            )
+            for kind in ("static", "dynamic")
+        }
+        built = {form: self._ours(form) for form in forms}
+        sides = {"float32": self._session(self.model)}
+        sides |= {f"their {kind}": self._session(self._path(label)) for kind, label in best.items()}
+        plain = {}
+        for form, each in built.items():
+            if each.get("no"):
+                continue
+            artifact = self._artifact(form)
+            sides[form] = {"kind": "artifact", "path": str(artifact), "key": str(_key()[1])}
+            sides[f"{form}, bound"] = {**sides[form], "kind": "bound"}
+            plain[form] = self._plain(form, artifact)
+            sides[f"{form}, its graph"] = self._session(plain[form])
+        found = self._timed(sides, 8 if self.quick else 0)
+        models = {f"their {kind}": str(self._path(label)) for kind, label in best.items()}
+        models |= {form: str(path) for form, path in plain.items()}
+        return {
+            "title": self.network.title,
+            "best": best,
+            "failed": {label: wrong for label, wrong in failed.items() if wrong},
+            "settings": {label: median(rough["seconds"][label]) for label in labels},
+            "built": built,
+            **found,
+            "graphs": run_fresh("precision.quantizers:graphs", {"models": models}),
+        }
+
+    def _theirs(self) -> dict[str, str]:
+        request = {
+            "model": str(self.model),
+            "data": str(self.data),
+            "folder": str(self.folder),
+            "quick": self.quick,
+        }
+        found: dict[str, str] = run_fresh("precision.quantizers:theirs", request)
+        return found
+
+    def _ours(self, form: str) -> dict[str, Any]:
+        kept = self._artifact(form).with_suffix(".json")
+        if kept.exists():
+            found: dict[str, Any] = json.loads(kept.read_bytes())
+            return found
+        fields = {**FORMS[form], "parity": {"random_shapes": 0}}
+        if form in ("static", "auto"):
+            fields["calibration"] = {"data": str(self.data)}
+        print(f"   … build {self.name}, {form}", file=sys.stderr, flush=True)
+        found = run_fresh(
+            "precision.quantizers:ours",
+            {
+                "model": str(self.model),
+                "fields": fields,
+                "profile": str(self.folder / f"{form}.yaml"),
+                "key": str(_key()[0]),
+                "output": str(self._artifact(form)),
+            },
+            store=FOLDER / "store",
+        )
+        kept.write_text(json.dumps(found), encoding="utf-8")
+        return found
+
+    def _artifact(self, form: str) -> Path:
+        digest = hashlib.sha256(sources_digest().encode()).hexdigest()[:12]
+        return self.folder / f"{form}-{digest}.aotc"
+
+    def _path(self, label: str) -> Path:
+        return self.folder / f"{label}.onnx"
+
+    def _plain(self, form: str, artifact: Path) -> Path:
+        """The artifact's only graph, with its weights beside it."""
+        payload = artifact / "payload"
+        (source,) = payload.rglob("*.onnx")
+        folder = self.folder / "plain" / form
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        for path in (source, *(payload / "shared_assets").glob("*/*")):
+            # An artifact whose files have further links is refused.
+            shutil.copyfile(path, folder / path.name)
+        return folder / source.name
+
+    @staticmethod
+    def _session(path: Path) -> dict[str, str]:
+        return {"kind": "session", "path": str(path)}
+
+    def _timed(self, sides: Mapping[str, Mapping[str, str]], rounds: int) -> dict[str, Any]:
+        request = {"data": str(self.judged), "sides": sides, "rounds": rounds}
+        found: dict[str, Any] = run_fresh(
+            "precision.quantizers:timed", request, store=FOLDER / "store"
+        )
+        return found
+
+
+def _key() -> tuple[Path, Path]:
+    return Workshop(FOLDER, smoke=False, progress=print).key()
+
+
+def rows(found: Mapping[str, Any], name: str) -> list[tuple[str, str, str, bool | None]]:
+    """What was compared, the limit, what was measured, and whether the limit was kept to."""
+    seconds, errors = found["seconds"], found["errors"]
+
+    def times(side: str) -> str:
+        spent = median(seconds[side])
+        shown = f"{spent * 1e6:.0f} µs" if spent < 1e-3 else f"{spent * 1e3:.1f} ms"
+        return f"{shown}, error {errors[side]:.2g}"
+
+    def row(side: str, other: str, limit: float | None, told: bool = False, note: str = "") -> Any:
+        ratio, low, high = paired_interval(seconds[side], seconds[other])
+        text = f"{ratio:.2f} ({low:.2f} to {high:.2f}; {times(side)}; {times(other)}{note})"
+        asked = "" if limit is None else f"≤ {limit:g}"
+        held = None if limit is None else told or low <= limit * (1 + NOISE)
+        return (f"{side} / {other}", asked, text, held)
+
+    lines = []
+    for form, each in found["built"].items():
+        if form not in seconds:
+            lines.append((form, "", f"refused: {each['refused']}", None))
+            continue
+        told = [code for code, what in each["findings"] if _tells_slower(what)]
+        note = f"; told: {' '.join(told) or 'nothing'}; built in {each['seconds']:.0f} s"
+        if each["refused"]:
+            note += f"; refused by default: {each['refused']}"
+        base = "keep" if form != "keep" and "keep" in seconds else "float32"
+        lines.append(row(form, base, MOST["float32"], bool(told), note))
+        lines.append(row(f"{form}, bound", "float32", None))
+        lines.append(row(f"{form}, its graph", "float32", None))
+        if form in found["best"]:
+            # Like with like: a call of an artifact checks its inputs, which costs microseconds.
+            note = f"; {found['best'][form]}"
+            lines.append(row(f"{form}, its graph", f"their {form}", MOST["theirs"], note=note))
+    if "static" in seconds and name in SHARES:
+        lines.append(row("static", "float32", SHARES[name]))
+    lines += [row(f"their {kind}", "float32", None) for kind in found["best"]]
+    if "auto" in seconds:
+        single = [s for s in _SINGLE if s in seconds and not found["built"][s]["refused"]]
+        if single:
+            quickest = min(single, key=lambda side: median(seconds[side]))
+            lines.append(row("auto", quickest, MOST["auto"]))
+    return lines
+
+
+def _tells_slower(text: str) -> bool:
+    return any(word in text for word in ("slower", "not quicker", "no quicker"))
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page, with the date and the machine of each network's run."""
+    from benchmarks.table import markdown
+
+    lines = [_INTRODUCTION]
+    last: object = None
+    for name, found in results.items():
+        told = {"date": found["date"], **found["machine"]}
+        if told != last:
+            last = told
+            lines += ["Measured on:\n", *(f"- {what}: {text}" for what, text in told.items()), ""]
+        verdicts = {True: "yes", False: "**no**", None: ""}
+        table = [
+            (what, asked, measured, verdicts[held])
+            for what, asked, measured, held in rows(found, name)
+        ]
+        lines += [f"## {found['title']}\n", markdown(("What", "Asked", "Measured", ""), table), ""]
+    return "\n".join(lines)
+
+
+_INTRODUCTION = """\
+# Benchmark of lower precision
+
+Written by `python -m benchmarks.precision.quantizers --write`. Each network is lowered by this
+toolchain in each form, and by ONNX Runtime's `quantize_static` and `quantize_dynamic` with the
+settings that are quickest of all that were tried, on the same seeded data
+(`benchmarks/networks/lowered.py`). Times are processor time of calls in one thread, by turns in one
+process: medians of the ratios of each round, with their 95 % interval. `its graph` is the artifact's
+graph in a plain session, `bound` a bound call. The error is the largest of four answers, by
+float32's largest value. A limit is missed where the whole interval is above it by more than 3 %.
+"""
+
+
+def cpu() -> str:
+    """The processor's name, as the system tells it."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+def main() -> int:
+    """0; 1 if a limit was missed, 2 for a wrong name."""
+    from benchmarks.table import machine
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.precision.quantizers")
+    parser.add_argument("names", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument("--forms", nargs="*", choices=list(FORMS), default=list(FORMS))
+    parser.add_argument("--quick", action="store_true", help="few settings of theirs, few calls")
+    parser.add_argument("--graphs", action="store_true", help="count the operators that run")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in NETWORKS:
+            parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
+    missed = 0
+    for name in arguments.names or NETWORKS:
+        found = Comparison(name, quick=arguments.quick).measured(arguments.forms)
+        found |= {"date": time.strftime("%Y-%m-%d"), "machine": {"cpu": cpu(), **machine()}}
+        (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"== {found['title']}")
+        for what, asked, measured, held in rows(found, name):
+            missed += held is False
+            verdict = {True: "yes", False: "NO ", None: "   "}[held]
+            print(f"{verdict} {what} {asked}: {measured}", flush=True)
+        if arguments.graphs:
+            for side, counts in found["graphs"].items():
+                print(f"    {side}: {' '.join(f'{op}:{n}' for op, n in counts.items())}")
+    if arguments.write:
+        kept = {name: FOLDER / f"{name}.json" for name in NETWORKS}
+        results = {n: json.loads(path.read_bytes()) for n, path in kept.items() if path.exists()}
+        PAGE.write_text(page(results), encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(ROOT)}.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
