@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
@@ -51,12 +50,12 @@ class Network:
                     dim.dim_value = self.sizes[dim.dim_param]
         onnx.save(model, path)
 
-    def draw(self, path: Path, samples: int, seed: int) -> dict[str, npt.NDArray[Any]]:
-        """Inputs by name, with `samples` entries along the first axis, which is of size 1."""
+    def draw(self, path: Path, samples: int, seed: int) -> dict[str, Any]:
+        """Arrays by input, with `samples` entries along the first axis, which is of size 1."""
         rng = np.random.default_rng(seed)
-        found = {}
+        found: dict[str, Any] = {}
         for name, (shape, dtype) in input_shapes(path).items():
-            drawn = (samples, *shape[1:])
+            drawn = (samples, *(int(size) for size in shape[1:]))
             if dtype == "float32":
                 found[name] = rng.standard_normal(drawn, np.float32)
             elif "mask" in name:

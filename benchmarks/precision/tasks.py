@@ -46,18 +46,18 @@ def pieces(use: Use) -> tuple[Array, Array]:
 @cache
 def _joined(language: int, use: Use) -> Array:
     """The text of all files of a language and a use, uint8."""
-    found = b"\n".join(
-        path.read_bytes() for path in sorted(_files(language)) if _use_of(path) == use
-    )
+    found = b"\n".join(path.read_bytes() for path in sorted(files(language)) if use_of(path) == use)
     return np.minimum(np.frombuffer(found, np.uint8), 127)
 
 
-def _use_of(path: Path) -> Use:
+def use_of(path: Path) -> Use:
+    """What pieces of a file are used for, whose name alone decides it."""
     share = hashlib.sha256(path.name.encode()).digest()[0]
     return "judge" if share < 64 else "calibrate" if share < 96 else "train"
 
 
-def _files(language: int) -> Iterator[Path]:
+def files(language: int) -> Iterator[Path]:
+    """The files of a language, by its number."""
     numpy, onnx = (_package(name) for name in ("numpy", "onnx"))
     match LANGUAGES[language]:
         case "Python":
