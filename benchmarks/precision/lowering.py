@@ -271,15 +271,27 @@ def one_thread(model: Path, optimized: Path | None = None) -> Any:
     return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
-def graphs(request: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """How often each operator is in the graph that runs, by side."""
+def graphs(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By side, of the graph that runs: how often it has each operator, and `unpacked`.
+
+    These are the nodes that read weights in float which are dequantized in each call.
+    """
     import onnx
 
     found = {}
     for name, path in request["models"].items():
         written = Path(path).with_name("optimized.onnx")
         one_thread(Path(path), written)
-        model = onnx.load(written, load_external_data=False)
-        found[name] = dict(Counter(node.op_type for node in model.graph.node).most_common())
+        graph = onnx.load(written, load_external_data=False).graph
         written.unlink()
+        constants = {tensor.name for tensor in graph.initializer}
+        unpacked = {
+            node.output[0]
+            for node in graph.node
+            if node.op_type == "DequantizeLinear" and node.input[0] in constants
+        }
+        found[name] = {
+            "operators": dict(Counter(node.op_type for node in graph.node).most_common()),
+            "unpacked": [node.name for node in graph.node if unpacked & set(node.input)],
+        }
     return found

@@ -4,7 +4,7 @@
 both, on the same seeded data, and measures the processor time of calls in one thread, by turns in
 one process.  Of ONNX Runtime's settings the quickest counts, for `quantize_static` and
 `quantize_dynamic` each.  `--quick` takes few settings and calls; `--write` writes the page from all
-results in `build/bench/quantizers`, those of earlier runs too.
+results in the folder, those of earlier runs too.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ _SINGLE: Final = ("keep", "static", "dynamic", "weights", "int4")
 class Comparison:
     """One network: its files in a folder, what was built, and what was measured."""
 
-    def __init__(self, name: str, *, quick: bool) -> None:
+    def __init__(self, name: str, folder: Path, *, quick: bool) -> None:
         self.name, self.network, self.quick = name, NETWORKS[name], quick
-        self.folder = FOLDER / name
+        self.folder, self.store = folder / name, folder / "store"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.key = Workshop(folder, smoke=False, progress=print).key()
         self.model = self.folder / "model.onnx"
         self.data = self.folder / "calibration.npz"
         self.judged = self.folder / "judged.npz"
@@ -86,7 +87,7 @@ class Comparison:
             if each.get("no"):
                 continue
             artifact = self._artifact(form)
-            sides[form] = {"kind": "artifact", "path": str(artifact), "key": str(_key()[1])}
+            sides[form] = {"kind": "artifact", "path": str(artifact), "key": str(self.key[1])}
             sides[f"{form}, bound"] = {**sides[form], "kind": "bound"}
             plain[form] = self._plain(form, artifact)
             sides[f"{form}, its graph"] = self._session(plain[form])
@@ -128,10 +129,10 @@ class Comparison:
                 "model": str(self.model),
                 "fields": fields,
                 "profile": str(self.folder / f"{form}.yaml"),
-                "key": str(_key()[0]),
+                "key": str(self.key[0]),
                 "output": str(self._artifact(form)),
             },
-            store=FOLDER / "store",
+            store=self.store,
         )
         kept.write_text(json.dumps(found), encoding="utf-8")
         return found
@@ -162,14 +163,8 @@ class Comparison:
 
     def _timed(self, sides: Mapping[str, Mapping[str, str]], rounds: int) -> dict[str, Any]:
         request = {"data": str(self.judged), "sides": sides, "rounds": rounds}
-        found: dict[str, Any] = run_fresh(
-            "precision.lowering:timed", request, store=FOLDER / "store"
-        )
+        found: dict[str, Any] = run_fresh("precision.lowering:timed", request, store=self.store)
         return found
-
-
-def _key() -> tuple[Path, Path]:
-    return Workshop(FOLDER, smoke=False, progress=print).key()
 
 
 def rows(found: Mapping[str, Any], name: str) -> list[tuple[str, str, str, bool | None]]:
@@ -274,6 +269,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.precision.quantizers")
     parser.add_argument("names", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--forms", nargs="*", choices=list(FORMS), default=list(FORMS))
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="what is made and measured")
     parser.add_argument("--quick", action="store_true", help="few settings of theirs, few calls")
     parser.add_argument("--graphs", action="store_true", help="count the operators that run")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
@@ -281,21 +277,23 @@ def main() -> int:
     for name in arguments.names:
         if name not in NETWORKS:
             parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
-    missed = 0
+    missed, folder = 0, arguments.folder.resolve()
     for name in arguments.names or NETWORKS:
-        found = Comparison(name, quick=arguments.quick).measured(arguments.forms)
+        found = Comparison(name, folder, quick=arguments.quick).measured(arguments.forms)
         found |= {"date": time.strftime("%Y-%m-%d"), "machine": {"cpu": cpu(), **machine()}}
-        (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"== {found['title']}")
         for what, asked, measured, held in rows(found, name):
             missed += held is False
             verdict = {True: "yes", False: "NO ", None: "   "}[held]
             print(f"{verdict} {what} {asked}: {measured}", flush=True)
         if arguments.graphs:
-            for side, counts in found["graphs"].items():
-                print(f"    {side}: {' '.join(f'{op}:{n}' for op, n in counts.items())}")
+            for side, graph in found["graphs"].items():
+                counts = " ".join(f"{op}:{n}" for op, n in graph["operators"].items())
+                unpacked = graph["unpacked"] and f"; unpacked: {' '.join(graph['unpacked'])}"
+                print(f"    {side}: {counts}{unpacked or ''}")
     if arguments.write:
-        kept = {name: FOLDER / f"{name}.json" for name in NETWORKS}
+        kept = {name: folder / f"{name}.json" for name in NETWORKS}
         results = {n: json.loads(path.read_bytes()) for n, path in kept.items() if path.exists()}
         PAGE.write_text(page(results), encoding="utf-8")
         print(f"Wrote {PAGE.relative_to(ROOT)}.")

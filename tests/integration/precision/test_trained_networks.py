@@ -13,7 +13,7 @@ from benchmarks.precision import mean_precision, tasks
 from benchmarks.precision.trained import FOLDER, FORMS, LARGEST_DROP, NETWORKS, fields
 
 # Of the networks themselves, below which a drop says little.
-LEAST = {"pieces": 0.9, "scenes": 0.8}
+LEAST = {"pieces": 0.85, "scenes": 0.8}
 
 
 @pytest.fixture(scope="module")
