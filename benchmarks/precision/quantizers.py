@@ -210,6 +210,8 @@ def rows(found: Mapping[str, Any], name: str) -> list[tuple[str, str, str, bool 
         if single:
             quickest = min(single, key=lambda side: median(seconds[side]))
             lines.append(row("auto", quickest, MOST["auto"]))
+        best = min((f"their {kind}" for kind in found["best"]), key=lambda s: median(seconds[s]))
+        lines.append(row("auto, its graph", best, MOST["theirs"]))
         if "keep" in seconds:
             spent, limit = (found["built"][form]["seconds"] for form in ("auto", "keep"))
             limit = AUTO_FACTOR * limit + AUTO_SECONDS
