@@ -24,7 +24,6 @@ import numpy as np
 
 from benchmarks.fresh import ROOT, run_fresh
 from benchmarks.networks.lowered import NETWORKS
-from benchmarks.precision.lowering import graphs, ours, theirs, timed  # noqa: F401
 from benchmarks.result import paired_interval
 from benchmarks.workshop import Workshop, sources_digest
 
