@@ -32,6 +32,7 @@ TITLES = {
     "tuned": "Tuning",
     "int8_latency": "Int8",
     "digits_int8": "Accuracy of int8",
+    "trained": "Accuracy of trained networks",
     "blame": "Nodes to blame",
     "auto_half": "Precision found by trials",
     "calls": "Cost of a call",
@@ -43,7 +44,9 @@ TITLES = {
 }
 
 # In the folder `precision`; the others are in `rows`.
-PRECISION = frozenset({"int8_latency", "digits_int8", "int4_decoder", "blame", "auto_half"})
+PRECISION = frozenset(
+    {"int8_latency", "digits_int8", "trained", "int4_decoder", "blame", "auto_half"}
+)
 
 
 def main() -> int:
