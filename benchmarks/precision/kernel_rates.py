@@ -151,8 +151,7 @@ def model(
 
 
 def products(rng: Any, rows: int, inner: int, outer: int) -> Iterator[Case]:
-    """MatMul in float32, after a quantized activation, with an activation quantized in the call,
-    and with weights in blocks."""
+    """MatMul in float32, after a quantized activation, and with one quantized in the call."""
     operations, weights = 2.0 * rows * inner * outer, float(inner * outer)
     given = {"x": rng.standard_normal((rows, inner)).astype(np.float32)}
     integers = {"x": rng.integers(0, 255, (rows, inner)).astype(np.uint8)}
@@ -176,21 +175,6 @@ def products(rng: Any, rows: int, inner: int, outer: int) -> Iterator[Case]:
     yield Case("product dynamic", operations, weights,
                model([node("DynamicQuantizeMatMul", ["x", "w", "ws", "wz"], ["y"], domain=domain)],
                      given, real, quantized[:3]), given)  # fmt: skip
-    for bits in (4, 8):
-        blocks = -(-inner // 32)
-        packed = rng.integers(0, 255, (outer, blocks, 32 * bits // 8)).astype(np.uint8)
-        scales = np.full(outer * blocks, 0.05, np.float32)
-        attributes: dict[str, Any] = {
-            "K": inner,
-            "N": outer,
-            "bits": bits,
-            "block_size": 32,
-            "accuracy_level": 4,
-        }
-        made = node("MatMulNBits", ["x", "w", "s"], ["y"], domain=domain, **attributes)
-        yield Case(f"product weights {bits}", operations, weights * bits / 8,
-                   model([made], given, real, [initializer(packed, "w"), initializer(scales, "s")]),
-                   given)  # fmt: skip
 
 
 def convolutions(

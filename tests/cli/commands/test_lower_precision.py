@@ -13,7 +13,7 @@ import yaml
 from command import Command
 from made_models import linear, save
 from model_parts import model_of
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 node = helper.make_node
 
@@ -109,7 +109,7 @@ def test_convolutions_without_data(
 def test_a_model_with_no_product_at_all(data: tuple[str, ...], aotc: Command) -> None:
     save(filtered("ConvTranspose"), aotc.folder / "transposed.onnx")
     words = ("build", "transposed.onnx", "--precision", "int8", *data)
-    error = aotc(*words).refused("AOTC-N015", 3)
+    error = aotc(*words).refused("AOTC-N073", 3)
     operators = "Conv, Gather, Gemm, LSTM, MatMul" if data else "Gather, Gemm, LSTM, MatMul"
     assert error["expected"] == f"one of {operators} with constant weights"
     assert error["found"] == "none of them with such weights, among ConvTranspose, Relu"
@@ -146,6 +146,25 @@ def test_a_model_that_is_quantized_already(aotc: Command) -> None:
         found = {each["code"]: each["what"] for each in built.document["findings"]}
         assert (built.status, precisions(aotc)[1]) == (0, "keep")
         assert "the model is quantized, and is left unchanged" in found[told]
+
+
+def test_a_model_without_any_product(aotc: Command) -> None:
+    """With and without constants, which would have been told in two ways."""
+    for name, nodes, constants in (
+        ("none", [node("Relu", ["x"], ["r"]), node("Softmax", ["r"], ["y"])], {}),
+        ("sum", [node("Add", ["x", "c"], ["y"])], {"c": np.ones(16, np.float32)}),
+    ):
+        graph = helper.make_graph(
+            nodes,
+            name,
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 16])],
+            [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        )
+        opsets = [helper.make_opsetid("", 17)]
+        save(helper.make_model(graph, opset_imports=opsets, ir_version=8), aotc.folder / "p.onnx")
+        error = aotc("build", "p.onnx", "--precision", "int8").refused("AOTC-N073", 3)
+        assert error["fix"] == "Choose 'precision: keep': the model has none of these products."
 
 
 def test_a_summary_tells_that_little_was_quantized(aotc: Command) -> None:

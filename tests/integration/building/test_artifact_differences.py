@@ -164,6 +164,7 @@ def test_another_runtime(edge: Built) -> None:
         f"profile.parity.{name}.max_slice" for name in ("bfloat16", "int8", "int4", "quantized")
     }
     since |= {"profile.probe.max_input_bytes", "profile.probe.max_size"}
+    since |= {"profile.calibration.method", "profile.quantization.block_size"}
     assert set(whats(report, "profile")) <= {"target_sha256", *since}
 
 

@@ -235,6 +235,18 @@ def test_all_forms_are_timed_and_the_quickest_alone_is_proven(bench: Workbench) 
     assert all(reason.startswith(("not proven", "AOTC-N001")) for reason in reasons)
 
 
+def test_int4_is_taken_for_speed_only_as_exactly_as_int8_must_be(bench: Workbench) -> None:
+    """What a profile states of int4 holds in the trials as in the build."""
+    quick_int8()
+    strict = {"int4": {"atol": 1e-6, "rtol": 1e-6}}
+    profile = on_cpu(dims={}, quantization={"form": "weights"}, parity=strict, blame={"trials": 0})
+    built = bench.build(perceptron(256, 2), "strict-int4", profile=profile)
+    assert chosen(built).precision != "int4"
+    loose = on_cpu(dims={}, quantization={"form": "weights"}, blame={"trials": 0})
+    row = chosen(bench.build(perceptron(256, 2), "loose-int4", profile=loose))
+    assert row.precision != "int4" or row.passed
+
+
 def test_trials_end_with_their_time_and_say_so(bench: Workbench) -> None:
     profile = on_cpu(dims={}, tune={"seconds": 0})
     built = bench.build(perceptron(64, 2), "no-time", profile=profile)

@@ -173,6 +173,18 @@ def test_of_a_product_of_two_values_one_is_divided() -> None:
     assert unevenness(made, "n") < 6
 
 
+def test_the_square_of_a_value_is_not_divided_twice() -> None:
+    nodes = [
+        make("MatMul", ["x", "w"], ["h"], "before"),
+        make("Relu", ["h"], ["r"], "relu"),
+        make("Mul", ["r", "r"], ["m"], "square"),
+        make("MatMul", ["m", "v"], ["y"], "product"),
+    ]
+    of = model(nodes, {"w": drawn(K, K) * np.sqrt(LARGE), "v": large_weights(N)})
+    # The helper compares to the bit.
+    smoothed(of)
+
+
 def test_what_others_read_too_is_divided_for_the_products_alone() -> None:
     """A node is added, and the residual sum reads what it did."""
     nodes = [NORM, PRODUCT, make("Identity", ["n"], ["other"], "other")]

@@ -45,7 +45,7 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.spec.evidence import TuningCandidate
-from aotc.spec.precision import BlockSettings, Goal
+from aotc.spec.precision import BlockSettings, Goal, ParitySpec
 
 # Timed rounds at least and at most.
 _ROUNDS: Final = (5, 15)
@@ -154,7 +154,6 @@ def _opened(
         with state.clock.stage("tune", title_of(tried, tune=False)):
             state.clock.reporter.count(index, len(rows), "forms")
             try:
-                _require_other_form(tried, own)
                 made = _lowered(analyzed, tried, reference, own, lowers)
             except AotcError as error:
                 if tried.precision == "keep":
@@ -192,6 +191,7 @@ def _lowered(
     if shown and tried.precision != "keep":
         # Whatever it answers: nothing of it would be proven.
         raise shown[0]
+    _require_other_form(tried, state)
     ordered = (first, *(each for each in plans if each is not first))
     made = lowers(ordered, state)
     for _, refusal in made.refused:
@@ -259,6 +259,9 @@ def _quickest(
                 best = tried
     for tried in waiting:
         rows[tried] = replace(rows[tried], reason=f"not proven: another is {word}")
+    for tried, row in rows.items():
+        if row.passed and tried not in (best, keep):
+            rows[tried] = replace(row, reason=f"another is {word}")
     rows[best] = replace(rows[best], chosen=True)
     return list(rows.values())
 
@@ -310,10 +313,10 @@ def _proven(
     None runs where it does not pass.  In `seconds`, unless they are 0, nodes to keep are searched.
     """
     profile = opened.state.context.profile
-    # For speed alone, nobody asked for answers less exact than those of int8.
-    parity = (
-        replace(profile.parity, int4=profile.parity.int8) if goal == "speed" else profile.parity
-    )
+    parity = profile.parity
+    if goal == "speed" and parity.int4 == ParitySpec().int4:
+        # For speed alone, nobody asked for answers less exact than those of int8.
+        parity = replace(parity, int4=parity.int8)
     limits, blame = profile.limits, replace(profile.blame, trials=0)
     if seconds:
         limits = replace(limits, seconds=min(limits.seconds, max(1, int(seconds))))

@@ -74,7 +74,7 @@ _NOTHING_LEFT = "AOTC-N012"
 # What they make is the same in any type.
 _READ_NO_NUMBERS = frozenset({"Shape", "Size"})
 # Nothing is left to quantize: that is the graph in float32.
-_NOTHING_QUANTIZED = "AOTC-N015"
+_NOTHING_QUANTIZED = ("AOTC-N015", "AOTC-N073")
 # Precisions of which trial graphs are written.
 SEARCHED: Final = frozenset({*HALF_TYPES, *QUANTIZED})
 _HALF = "aotc.pipeline.blame:write_half"
@@ -622,7 +622,7 @@ def write_quantized_trial(asked: Json, kept: frozenset[str], folder: Path) -> Tr
     try:
         *_, made = write_quantized(asked, kept, folder / MODEL)
     except AotcError as error:
-        if error.code != _NOTHING_QUANTIZED:
+        if error.code not in _NOTHING_QUANTIZED:
             raise
         return TrialGraph(model=prepared.resolve(), weights=prepared.parent.resolve(), changed=())
     if asked["one_sign"]:

@@ -50,6 +50,7 @@ _FLOAT: Final = frozenset(
     | {"MatMul", "RNN"}
 )
 _MAX_NAMES: Final = 64
+_BLOCKED: Final = "_nchwc"
 
 
 def may_saturate(target: Target) -> bool:
@@ -130,6 +131,13 @@ def products_at_load(level: Optimization) -> LoadedProducts:
     model = onnx.load(folder / MODEL, load_external_data=False)
     read_operands(model, folder)
     nodes = [operand.node.name for operand in saturating_operands(model)]
+    before = onnx.load(here / MODEL, load_external_data=False)
+    for node in every_node(model):
+        # ONNX Runtime names convolutions in blocks of channels after what they make.
+        value = node.name.removesuffix(_BLOCKED)
+        if value != node.name:
+            names = (each.name for each in every_node(before) if value in each.output)
+            node.name = next(names, node.name)
     computed, dequantized = computed_products(model)
     return LoadedProducts(
         operands=dict(sorted(count_products(model).items())),

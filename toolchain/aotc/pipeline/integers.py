@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from aotc.graph import values
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import LOWEST, ConvertOpset, obstacles, opset_of
 from aotc.graph.passes.on_import import NameNodes, StripMetadata
-from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
+from aotc.graph.view import covered_nodes, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.context import BuildContext, BuildState
@@ -77,11 +78,13 @@ from aotc.spec.precision import (
 )
 from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
+from aotc.spec.shapes import REPEATED
 from aotc.spec.variant import CLIPPED, PassRecord, SessionSpec
 
 QUANTIZED: Final = frozenset({"int8", "int4"})
 _FOLDER: Final = "prepared"
 _FEW_BITS: Final = 4
+_MADE_OF: Final = re.compile(r"(_smoothed|_along_\d|_quantized)+$")
 # Block size, symmetric, accuracy level, the most exact first.  Larger blocks are quicker.  In
 # float32, 8 bits are slow, and 4 are quick on some CPUs.
 _TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], ...]]] = {
@@ -203,10 +206,7 @@ def _why_left(specialized: SpecializedModel) -> str:
         return "the model is quantized"
     if capture.half_precision:
         return "the model is in half precision"
-    model = onnx.load(specialized.graph, load_external_data=False)
-    constants = (constant_tensors(graph).values() for graph in every_graph(model))
-    types = {tensor.data_type for tensors in constants for tensor in tensors}
-    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+    return ""
 
 
 def asked_of(specialized: SpecializedModel) -> Json:
@@ -427,7 +427,8 @@ def _begun(request: Json, kept: Collection[str]) -> _Begun:
         wanted = dict.fromkeys((*observable(model, operators), *smoothed))
         observed = observed_ranges(request, tuple(wanted), smoothed)
     weighs = Weighs(rates_of(request["isa"]), request["sizes"], request["goal"] == "speed")
-    unfused = {name.removesuffix("_quantized") for name in request["unfused"]}
+    # As they are called before they are copied, smoothed and quantized.
+    unfused = {_MADE_OF.sub("", name) for name in request["unfused"]}
     widens = form == "mixed" and request["bits"] == _FEW_BITS
     form = "weights" if widens else form
     seen = observed if form in OBSERVING else {}
@@ -581,12 +582,12 @@ def _source_names(request: Json, reasons: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _nothing(choice: Choice, request: Json, prepared: Path) -> AotcError:
-    """AOTC-N015, with what could be quantized, what there is, and what would help."""
+    """AOTC-N015, or N073 where there is nothing: with what could be quantized, and what helps."""
     form, stated = request["form"], request["quantization"]["form"]
     counts = Counter(choice.reasons.values())
     graph = onnx.load(prepared, load_external_data=False)
     present = sorted({node.op_type for node in every_node(graph)} - {"Constant"})
-    fix = ""
+    code, fix = "AOTC-N015", ""
     if counts.keys() == {PROFILE}:
         fix = "Leave names out of keep_float32, or choose 'precision: keep'."
     elif not counts and form != "static" and "Conv" in present:
@@ -596,10 +597,10 @@ def _nothing(choice: Choice, request: Json, prepared: Path) -> AotcError:
         elif stated != "auto":
             fix = f"Choose 'quantization: {{form: static}}'. {fix}"
     elif not counts:
-        fix = "Choose 'precision: keep': the model has none of these products."
+        code, fix = "AOTC-N073", "Choose 'precision: keep': the model has none of these products."
     found = ", ".join(f"{count} {why}" for why, count in sorted(counts.items()))
     return AotcError(
-        "AOTC-N015",
+        code,
         f"no node can be quantized in the form {form}",
         where=request["where"],
         expected=f"one of {', '.join(sorted(BY_FORM[form] - CARRIERS))} with constant weights",
@@ -910,7 +911,7 @@ def sampled_runs(
             "outputs": [value.name for value in source.outputs],
             "samples": list(samples[::step][:_MAX_SAMPLES]),
             "points": [
-                [f"{run.name}-sampled", dict(run.sizes)]
+                [f"{run.name}{REPEATED}", dict(run.sizes)]
                 for run in analyzed.references
                 # Those with inputs of one sign, or searched for, have the sizes of another one.
                 if run.origin == "generated"

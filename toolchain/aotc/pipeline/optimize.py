@@ -135,7 +135,10 @@ def optimize(
             unfused[name] = (*unfused.get(name, ()), *weights)
         # In float32 in any case, their weights are better left so.
         below = state.below(f"fused-{number}")
-        quantized = [quantize(variant, below, unfused) for variant, _ in converted]
+        quantized = [
+            quantize(variant, below, unfused) if variant.plan.name in found else done
+            for (variant, _), done in zip(converted, quantized, strict=True)
+        ]
         optimized = _optimize_all([variant for variant, _ in quantized], below, {})
     findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
     quicker, without_quicker = companion_variants(optimized, state.context)

@@ -74,7 +74,7 @@ from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
 from aotc.spec.run_report import PROOF, Gate
-from aotc.spec.shapes import Domain, Padding, raised_to_buckets
+from aotc.spec.shapes import REPEATED, Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
 from aotc.spec.yaml import DocumentPlaces
 
@@ -606,6 +606,7 @@ def beside_output(request: Json, reference: Json, name: str, pool: SlicePool) ->
     """In the worker: what one output of a reference run is judged by beside its answers."""
     second = reference["second"].get(name)
     return Beside(
+        slices=not reference["name"].endswith(REPEATED),
         parted=tuple(decode(PartedAxis, axis) for axis in request["parted"].get(name, ())),
         second=values.load(Path(second)) if second else None,
         arithmetic=request["arithmetic"] if second else None,

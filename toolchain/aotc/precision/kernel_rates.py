@@ -33,8 +33,8 @@ class Rate:
 class KernelRates:
     """The rates of one kind of CPU, with the machine and the day of the measurement.
 
-    `rates` are by kind of kernel and form: `float32`, `static`, `dynamic`, and `weights 8` and
-    `weights 4` (blocks of 32, computed in int8).  `quantize` and `dequantize` have no form.
+    `rates` are by kind of kernel and form (`float32`, `static`, `dynamic`); `quantize` and
+    `dequantize` have no form.
     """
 
     cpu: str
@@ -54,8 +54,6 @@ _VNNI: Final = KernelRates(
         "product float32": Rate(4e-07, 3.8e-12, 5.9e-12),
         "product static": Rate(4.2e-07, 1.2e-12, 7.7e-12),
         "product dynamic": Rate(8e-07, 1.3e-12, 7.5e-12),
-        "product weights 4": Rate(4.1e-07, 4.8e-12, 1.1e-12),
-        "product weights 8": Rate(6e-07, 4.2e-12, 2.9e-12),
         "first convolution float32": Rate(1.3e-06, 6.3e-12),
         "first convolution static": Rate(3e-06, 5e-12, 7.5e-10),
         "convolution float32": Rate(1.5e-06, 4.5e-12),

@@ -493,7 +493,13 @@ class _Renamed:
         others = {value.name for value in self.variant.output}
         found: dict[str, Place] = {}
         for node in self.variant.node:
-            if node.op_type == "QuantizeLinear" and node.output[0] in self.scales:
+            stem = without_ending(node.output[0]) if node.output else ""
+            if (
+                node.op_type == "QuantizeLinear"
+                and node.output[0] in self.scales
+                # Else ONNX Runtime dropped it, and the value is the one before it.
+                and (stem in (node.input[0], node.output[0]) or stem not in self.source.producers)
+            ):
                 found.setdefault(node.input[0], self._place(node.output[0]))
                 continue
             others.update(read_values(node))

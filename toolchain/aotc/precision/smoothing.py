@@ -281,7 +281,11 @@ class _Groups:
         self, value: str, width: int
     ) -> tuple[tuple[tuple[onnx.NodeProto, int, int], ...], list[str]] | None:
         """As `_folds`, of a value that only the node behind it may read."""
-        if len(self._links.readers.get(value, ())) != 1 or value in self._outputs:
+        readers = self._links.readers.get(value, ())
+        if len(readers) != 1 or value in self._outputs:
+            return None
+        # As the square of itself it would be divided twice.
+        if list(self._links.nodes[next(iter(readers))].input).count(value) != 1:
             return None
         if self._sizes.get(value) != width:
             return None

@@ -40,7 +40,7 @@ from aotc.spec.payload import Fixture
 from aotc.spec.precision import ParitySpec
 from aotc.spec.providers import CPU
 from aotc.spec.reports import VariantLoad
-from aotc.spec.shapes import raised_to_buckets
+from aotc.spec.shapes import REPEATED, raised_to_buckets
 from aotc.spec.variant import Variant
 from aotc.spec.versions import VERSION
 
@@ -191,7 +191,8 @@ def _accept_fixture(
     for tensor, actual in zip(fixture.outputs, found, strict=True):
         golden = values.load(payload / tensor.path, refusal="AOTC-G014")
         gate = parity.gates.get(tensor.name)
-        beside = Beside(slices=tensor.name in parity.slices)
+        judged = tensor.name in parity.slices and not fixture.name.endswith(REPEATED)
+        beside = Beside(slices=judged)
         decided = parity.decided.get(tensor.name)
         judge = Judge(decided) if decided is not None else None
         error = compare(golden, actual, tolerance, tensor.name, gate, beside, judge)

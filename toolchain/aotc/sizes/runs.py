@@ -21,6 +21,7 @@ from aotc.sizes.inputs.samples import tiled
 from aotc.sizes.trials import Growth, RunCost
 from aotc.spec.codec import Json, decode
 from aotc.spec.payload import Value
+from aotc.spec.shapes import REPEATED
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -126,7 +127,7 @@ def sampled_job(request: Json) -> Json:
         try:
             outputs = run(session, given)
         except AotcError as error:
-            if not name.endswith("-sampled"):
+            if not name.endswith(REPEATED):
                 raise AotcError(
                     "AOTC-I075",
                     "the model does not run on a sample",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.spec.codec import Bounds, Pattern, Problem
 
 # How good a variant must stay, beyond the tolerance of its arithmetic: by output, and by task.
@@ -247,6 +247,15 @@ class CalibrationSpec:
     max_samples: Annotated[int, Bounds(1, 1_000_000), "samples that are used, the first ones"] = 512
 
 
+# What manifests of earlier releases state of what was not stated.
+_FORMER: Final[Mapping[str, int]] = {"block_size": 32}
+
+
+def _states_nothing(spec: QuantizationSpec) -> bool:
+    unset = spec if spec.block_size != _FORMER["block_size"] else replace(spec, block_size=None)
+    return unset == QuantizationSpec()
+
+
 def quantization_problems(
     shared: QuantizationSpec,
     variants: Sequence[tuple[WantedPrecision, QuantizationSpec | None]],
@@ -259,7 +268,7 @@ def quantization_problems(
     """
     found: dict[Problem, None] = {}
     possible = {*(precision for precision, _ in variants), *tuned}
-    if shared != QuantizationSpec() and not possible & _QUANTIZED:
+    if not _states_nothing(shared) and not possible & _QUANTIZED:
         text = "has no effect: no variant has the precision int8, int4 or auto"
         found[Problem("quantization", text)] = None
     for index, (precision, own) in enumerate(variants):
@@ -270,10 +279,10 @@ def quantization_problems(
             found[Problem(f"{where}.form", text)] = None
         elif form in ("static", "dynamic") and "int4" not in tuned:
             for name in _OF_BLOCKS:
-                if getattr(own or shared, name) is not None:
+                if getattr(own or shared, name) not in (None, _FORMER.get(name)):
                     text = f"has no effect: it is of the form weights, not of {form}"
                     found[Problem(f"{where}.{name}", text)] = None
-        if own not in (None, QuantizationSpec()) and not {precision, *tuned} & _QUANTIZED:
+        if own is not None and not _states_nothing(own) and not {precision, *tuned} & _QUANTIZED:
             found[Problem(where, f"has no effect: its precision is {precision}")] = None
     return list(found)
 

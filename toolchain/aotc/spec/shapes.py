@@ -16,6 +16,8 @@ CODE = "AOTC-S003"
 _RANGE = r"\s*(\d{1,15})\s*(?:\.\.\s*(\d{1,15})\s*(?::\s*(\d{1,15})\s*)?)?"
 # Fixtures at sizes of 0, and at the largest sizes of further ranges, begin so.
 EMPTY, FURTHER = "empty", "further"
+# And at sizes to which samples were repeated, they end so: a slice of such has few values.
+REPEATED = "-sampled"
 # `max` of a range that is probed; no probe tries as many.
 UNBOUNDED = 2**31
 

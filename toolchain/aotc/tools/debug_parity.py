@@ -337,6 +337,14 @@ class _Comparison:
     def _made_inputs(self) -> Path:
         """A file of inputs as runs of the artifact make them; raises AOTC-I084."""
         manifest = self.given.manifest
+        if any("samples" in made.options for made in self.variant.passes):
+            raise AotcError(
+                "AOTC-I084",
+                "the variant was proven on the user's samples, which the artifact does not hold",
+                where=f"variant {self.variant.name}",
+                found="other inputs say nothing of it: its ranges were observed on the samples",
+                fix="Give samples with --fixtures, or build with --embed-fixtures.",
+            )
         try:
             example = made_example(manifest, manifest.domain.corner("opt"))
         except AotcError as error:

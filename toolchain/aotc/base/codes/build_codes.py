@@ -231,6 +231,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Before opset 13 a weight has one scale for all of its channels, which is less exact. The graph could not be "
      "raised to it: a node has no counterpart there, or the converted graph answers otherwise.",
      "Nothing to do if the gates pass. Else export the model at opset 13 or later."),
+    ("AOTC-N073", "model has no product to quantize", INPUT,
+     "Lower precision of integers is of products with constant weights, of recurrences and of tables: the model has none "
+     "that the form knows. Its other operators would only round.",
+     "Choose 'precision: keep'."),
     ("AOTC-N016", "no such node to keep in float32", INPUT,
      "A name under 'keep_float32' is not the name of a node of the model, or a pattern with * matches none.",
      "Use node names as 'aotc inspect' shows them, or as a build that breached a gate names them."),

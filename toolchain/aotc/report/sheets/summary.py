@@ -50,6 +50,7 @@ _MAX_LISTED: Final = 4
 _MAX_VARIANTS: Final = 4
 # A finding whose figures belong on the screen: what was asked for was hardly done.
 _LITTLE_QUANTIZED: Final = "AOTC-N070"
+_SLOWER: Final = "AOTC-N075"
 
 
 def built_summary(report: BuildReport, inspected: InspectReport) -> Screen:
@@ -102,13 +103,21 @@ def _screen(
         rows.append(("gates", gates_text(artifact.variants)))
         rows += [(name, known[name]) for name in ("artifact", "profile", "signed by", "size")]
     little = [each.what for each in findings if each.code == _LITTLE_QUANTIZED]
+    slower = [_without_costs(each.what) for each in findings if each.code == _SLOWER]
     noted = [
         ("quantized", noticed(first(little, 1))),
+        ("slower", noticed(first(slower, 1))),
         ("findings", noticed(_codes([each.code for each in findings]))),
         ("problems", failed(_codes([each.code for each in report.problems]))),
     ]
     variants = Table("variants", ("", "nodes", "load", "run"), _variants(_variants_of(report)))
     return Screen([title, Facts([*rows, *before, *noted, *after]), variants])
+
+
+def _without_costs(text: str) -> str:
+    """How much slower a variant is, and what to try; the operators are in the finding."""
+    said, _, tries = text.rpartition("; try ")
+    return f"{said.partition(' (')[0]}; try {tries}" if said else text
 
 
 def _codes(codes: Sequence[str]) -> str:
