@@ -232,8 +232,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "raised to it: a node has no counterpart there, or the converted graph answers otherwise.",
      "Nothing to do if the gates pass. Else export the model at opset 13 or later."),
     ("AOTC-N073", "model has no product to quantize", INPUT,
-     "Lower precision of integers is of products with constant weights, of LSTM and of tables of embeddings: the model has none "
-     "that the form knows. Its other operators would only round.",
+     "Integers are for products with constant weights, LSTM and tables of embeddings: the model has none that the form "
+     "knows. Its other operators would only round.",
      "Choose 'precision: keep'."),
     ("AOTC-N016", "no such node to keep in float32", INPUT,
      "A name under 'keep_float32' is not the name of a node of the model, or a pattern with * matches none.",
