@@ -598,6 +598,15 @@ def lay_out(count: int, edges: Iterable[tuple[int, int]]) -> Level:
         if thing not in places:
             places[thing] = Point(x=right, layer=0)
             right += 1
+    # The library sometimes lays two things of a layer nearer than they are wide.
+    for layer in range(depth):
+        least = 0.0
+        for thing in sorted(
+            (t for t in places if places[t].layer == layer), key=lambda t: (places[t].x, t)
+        ):
+            places[thing] = Point(x=max(places[thing].x, least), layer=layer)
+            least = places[thing].x + 1
+        right = max(right, least)
     routes = tuple(
         Route(
             source=a,
