@@ -52,8 +52,8 @@ _ROUNDS: Final = (5, 15)
 # What gains less is not worth other answers; of two that differ by less, the first is taken.
 _NO_GAIN: Final = 0.97
 # Trials may take so many times as long as what came before them, and some seconds more.
-_TIMES_BEFORE: Final = 1.5
-_SECONDS_MORE: Final = 7.0
+_TIMES_BEFORE: Final = 0.8
+_SECONDS_MORE: Final = 6.0
 # With less time left, nodes to blame are not searched.
 _LEAST_SEARCH_SECONDS: Final = 2.0
 # A variant that goes through all stages but the proof.

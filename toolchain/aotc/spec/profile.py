@@ -198,8 +198,8 @@ class TuneSpec:
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31
     seconds: Annotated[
         Annotated[float, Bounds(0, 86_400)] | None,
-        "for the trials of `precision: auto`; unset: half as much again as what comes before them "
-        "takes, and 7 s",
+        "for the trials of `precision: auto`; unset: four fifths of what comes before them takes, "
+        "and 6 s",
     ] = None
 
 
