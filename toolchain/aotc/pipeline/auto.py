@@ -103,6 +103,7 @@ def choose_precisions(analyzed: AnalyzedModel, state: BuildState, lowers: Lowers
         (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
     )
     table: list[TuningCandidate] = []
+    made: LoweredVariants | None = None
     budget = _Budget(state)
     for name in dict.fromkeys(tried.variant for tried in asked):
         rows = [tried for tried in asked if tried.variant == name]
@@ -121,10 +122,12 @@ def choose_precisions(analyzed: AnalyzedModel, state: BuildState, lowers: Lowers
                 # Not even the model's own precision: the build itself says of each gate why not.
                 return Choice(context=context)
             continue
-        found = yield from _quickest(opened, reference, state, budget)
+        found, made = yield from _quickest(opened, reference, state, budget)
         order = {_key(tried): number for number, tried in enumerate(rows)}
         table += sorted([*found, *failed], key=lambda row: order[_key(row)])
-    return choice_of(context, tuple(table))
+    choice = choice_of(context, tuple(table))
+    # What was lowered and is taken as it was need not be lowered again.
+    return replace(choice, lowered=made) if len(context.profile.variants) == 1 else choice
 
 
 def _key(tried: TuningCandidate) -> tuple[str, str, BlockSettings | None]:
@@ -212,8 +215,11 @@ def _quickest(
     reference: ReferenceRun,
     state: BuildState,
     budget: _Budget,
-) -> Steps[list[TuningCandidate]]:
-    """The rows of `opened`, one chosen: proven are those before the first that passes."""
+) -> Steps[tuple[list[TuningCandidate], LoweredVariants | None]]:
+    """The rows of `opened`, one chosen: proven are those before the first that passes.
+
+    And what was lowered of that, if it is taken as it was.
+    """
     keep = next(tried for tried in opened if tried.precision == "keep")
     goal = goal_of(opened[keep].runs.plan, state.context)
     word = "faster" if goal == "speed" else "smaller"
@@ -263,7 +269,7 @@ def _quickest(
         if row.passed and tried not in (best, keep):
             rows[tried] = replace(row, reason=f"another is {word}")
     rows[best] = replace(rows[best], chosen=True)
-    return list(rows.values())
+    return list(rows.values()), None if rows[best].keep_float32 else opened[best].made
 
 
 def _cost(row: TuningCandidate, lowered: LoweredModel, goal: Goal) -> float:

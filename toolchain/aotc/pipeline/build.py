@@ -40,6 +40,7 @@ from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
 from aotc.pipeline.gates import noise_findings, repeat_findings
 from aotc.pipeline.import_model import import_model
+from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
 from aotc.pipeline.lower import dropped_finding, lower
 from aotc.pipeline.margins import narrow_findings
@@ -372,11 +373,12 @@ def _built(
     source = model.source if model is not None else _imported(request, state)
     ranges = model.ranges if model is not None else stated_ranges(source, context)
     plans, skipped = wanted_variants(ranges, context)
-    ahead = optimize_ahead(source, plans, state)
+    lowered = choice.lowered if _is_of(choice.lowered, plans) else None
+    ahead = optimize_ahead(source, plans, state) if lowered is None else {}
     model = model or _analyzed(source, state, ranges)
     findings = [*source.capture.findings, *model.findings]
     journal.noticed(findings)
-    settled = through_stages(model, settle(plans, state, ahead))
+    settled = through_stages(model, settle(plans, state, ahead, lowered=lowered))
     dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     left_out: list[Finding] = []
     for everywhere in (False, False, False, True):
@@ -418,6 +420,16 @@ def _built(
         host={**provenance.describe_host(context.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
+
+
+def _is_of(lowered: LoweredVariants | None, plans: Sequence[VariantPlan]) -> bool:
+    """Whether trials lowered just these variants, beside faster companions of them."""
+    if lowered is None or lowered.left_out:
+        return False
+    made = [item.plan for item in lowered.lowered]
+    return all(plan in made for plan in plans) and all(
+        plan in plans or any(is_companion(plan, of) for of in plans) for plan in made
+    )
 
 
 def through_stages(model: AnalyzedModel, steps: Steps[Result]) -> Result:

@@ -69,12 +69,14 @@ _TUNED: Final[Mapping[Precision, tuple[Form, ...]]] = {"int8": ("static", "dynam
 class Choice:
     """The context with the variants that were chosen, and the table of what was measured.
 
-    `measured_on` is the sha256 of the measured model, if another build measured it.
+    `measured_on` is the sha256 of the measured model, if another build measured it, and `lowered`
+    what this one lowered of all variants.
     """
 
     context: BuildContext
     table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
+    lowered: LoweredVariants | None = None
 
 
 def choose_by_trials(analyzed: AnalyzedModel, state: BuildState) -> Steps[Choice]:
