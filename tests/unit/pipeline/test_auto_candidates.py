@@ -14,7 +14,7 @@ from made_profiles import profile_with
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
-from aotc.pipeline import attempts
+from aotc.pipeline import attempts, auto
 from aotc.pipeline import tune as candidate_trials
 from aotc.pipeline import tune as kept_trials
 from aotc.pipeline.attempts import Attempt
@@ -477,3 +477,19 @@ def test_where_nothing_can_be_timed_the_first_that_passes_ends_the_trials(
     assert found["bfloat16"].chosen and found["bfloat16"].median_seconds is None
     assert found["tf32"].reason.startswith("not tried")
     assert "tf32" not in {plan.precision for plan in stages.plans}
+
+
+def test_a_form_whose_graph_is_refused_when_it_is_timed_has_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `on_refusal: fail` on CUDA: the others are chosen among, and the build goes on."""
+    keep, half = row("keep"), row("float16")
+    refusal = AotcError("AOTC-R024", "the graph is refused")
+    monkeypatch.setattr(auto, "first_equals", lambda made: {each: each for each in made})
+    monkeypatch.setattr(auto, "seconds_by_turns", lambda *_, **__: [[2.0, 1.0, 3.0], refusal])
+    reference: Any = Mock(sizes={"n": 4})
+    lowered: Any = {each: Mock() for each in (keep, half)}
+    rows = auto._timed(lowered, reference, state_of(profile(), tmp_path))
+    assert (rows[keep].median_seconds, rows[keep].rounds, rows[keep].reason) == (2.0, 3, "")
+    assert rows[half].median_seconds is None
+    assert rows[half].reason.startswith("AOTC-R024")

@@ -6,6 +6,7 @@ it fails the next one.  A host that cannot run a variant proves them in the orde
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -226,9 +227,10 @@ def _quickest(
     rows = _timed({tried: each.runs for tried, each in opened.items()}, reference, state)
     # Seconds of a call, or bytes of weights.
     costs = {tried: _cost(rows[tried], opened[tried].runs, goal) for tried in opened}
-    rows[keep] = replace(rows[keep], passed=True)
-    waiting = [tried for tried in opened if costs[tried] <= _NO_GAIN * costs[keep]]
-    for tried in opened:
+    rows[keep] = replace(rows[keep], passed=not rows[keep].reason)
+    runs = [tried for tried in opened if not rows[tried].reason]
+    waiting = [tried for tried in runs if costs[tried] <= _NO_GAIN * costs[keep]]
+    for tried in runs:
         if tried not in waiting and tried is not keep:
             ratio = costs[tried] / costs[keep]
             rows[tried] = replace(rows[tried], reason=f"not {word}: {ratio:.2f} of keep")
@@ -274,15 +276,17 @@ def _quickest(
 
 def _cost(row: TuningCandidate, lowered: LoweredModel, goal: Goal) -> float:
     if goal == "speed":
-        assert row.median_seconds is not None
-        return row.median_seconds
+        return math.inf if row.median_seconds is None else row.median_seconds
     return float(lowered.memory.weights_bytes)
 
 
 def _timed(
     lowered: Mapping[TuningCandidate, LoweredModel], reference: ReferenceRun, state: BuildState
 ) -> dict[TuningCandidate, TuningCandidate]:
-    """A row with the median seconds of a call of each, by turns; equal ones have the first's."""
+    """A row with the median seconds of a call of each, by turns; equal ones have the first's.
+
+    One whose captured graph is refused has the reason instead.
+    """
     firsts = first_equals(lowered)
     tried = list(dict.fromkeys(firsts.values()))
     name = tried[0].variant
@@ -298,17 +302,23 @@ def _timed(
             where=f"variant {name}",
         )
     timed = dict(zip(tried, seconds, strict=True))
-    return {
-        each: replace(
+    rows = {}
+    for each, first in firsts.items():
+        found = timed[first]
+        if isinstance(found, AotcError):
+            if found.code in RAISED:
+                raise found
+            rows[each] = replace(each, reason=found.line()[:500])
+            continue
+        rows[each] = replace(
             each,
-            median_seconds=statistics.median(timed[first]),
-            minimum_seconds=min(timed[first]),
-            rounds=len(timed[first]),
+            median_seconds=statistics.median(found),
+            minimum_seconds=min(found),
+            rounds=len(found),
             clock="processor" if alone else "wall",
             sizes=", ".join(f"{dim}={size}" for dim, size in reference.sizes.items()),
         )
-        for each, first in firsts.items()
-    }
+    return rows
 
 
 def _proven(

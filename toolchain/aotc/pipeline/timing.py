@@ -94,10 +94,10 @@ def seconds_by_turns(
     one_thread: bool,
     folder: Path,
     where: str,
-) -> list[list[float]]:
+) -> list[list[float] | AotcError]:
     """By variant, the seconds of a call of it in each round: with `one_thread` of the processor.
 
-    Raises the error of a variant whose captured graph is refused.
+    The error in their place of a variant whose captured graph is refused.
     """
     candidates = [_candidate(item, state) for item in lowered]
     measured = _measured(
@@ -109,10 +109,7 @@ def seconds_by_turns(
         where=where,
         one_thread=one_thread,
     )
-    for item in measured["seconds"]:
-        if isinstance(item, dict):
-            raise AotcError(**item)
-    return list(measured["seconds"])
+    return [AotcError(**item) if isinstance(item, dict) else item for item in measured["seconds"]]
 
 
 def _candidate(item: LoweredModel, state: BuildState) -> Json:
