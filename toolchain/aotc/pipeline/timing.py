@@ -48,6 +48,8 @@ _WARM_UP_RUNS: Final = 3
 _ROUND_SECONDS: Final = 0.02
 _THREAD_ROUND_SECONDS: Final = 0.005
 _MAX_RUNS: Final = 50
+# Some hosts count processor time in steps, between which none passes.
+_TICK: Final = 1e-9
 # ONNX Runtime's threads spin for about 50 ms, and take a core from the next candidate.
 _PAUSE_SECONDS: Final = 0.12
 # A captured graph is refused: by ONNX Runtime, without cuda-bindings, or without a GPU.
@@ -174,7 +176,7 @@ def measure_job(request: Json) -> Json:
         of_round += seconds * repeats[-1]
     least, rounds = request["rounds"]
     if one_thread:
-        rounds = max(least, min(rounds, int(_ENOUGH_SECONDS / of_round)))
+        rounds = max(least, min(rounds, int(_ENOUGH_SECONDS / max(of_round, _TICK))))
     most_seconds: float | None = request["most_seconds"]
     if most_seconds is not None and of_round > most_seconds:
         rounds = 0
@@ -192,7 +194,7 @@ def measure_job(request: Json) -> Json:
             started = clock()
             for _ in range(count):
                 run()
-            found.append((clock() - started) / count)
+            found.append(max(clock() - started, _TICK) / count)
     answers = [run() for run in runs] if rounds else []
     timed = iter(times)
     return {
