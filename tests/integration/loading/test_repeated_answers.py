@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from aotc.spec.variant import SessionSpec
 
 EXPORTS = sorted((ROOT / "tests" / "data" / "exports").glob("*.onnx"))
 THIRD_PARTY = sorted(MODELS.glob("*.onnx"))
-# So often that a build which finds no difference would be a fault.
+# So often that a difference is nearly always seen; a busy host may run the threads one by one.
 RUNS = 60
+ATTEMPTS = 5
 
 
 def differences(bench: Workbench, built: Built, runs: int) -> Iterator[str]:
@@ -59,20 +61,31 @@ def racing_profile(runs: int) -> Profile:
     )
 
 
+def raced(bench: Workbench, name: str, *, cache: bool = True) -> Built:
+    """A build that saw its threads race; skips where other work leaves them no core to race on."""
+    for attempt in range(ATTEMPTS):
+        profile = racing_profile(RUNS + attempt)
+        built = bench.build(racing_scatter(), f"{name}-{attempt}", profile=profile, cache=cache)
+        if "AOTC-N040" in [each.code for each in built.report.findings]:
+            return built
+    pytest.skip(f"in {ATTEMPTS} builds no call differed from the first: the threads did not race")
+
+
 @pytest.fixture(scope="module")
 def racing(bench: Workbench) -> Built:
-    return bench.build(racing_scatter(), "racing", profile=racing_profile(RUNS))
+    return raced(bench, "racing")
 
 
 def test_other_bytes_are_a_finding_that_names_the_setting(racing: Built) -> None:
     (found,) = (each for each in racing.report.findings if each.code == "AOTC-N040")
     assert found.where == "variant portable"
-    assert f"of {RUNS} equal calls had other bytes than the first" in found.what
+    assert re.search(r"of \d+ equal calls had other bytes than the first", found.what)
     assert "values of 'y' by up to" in found.what
     assert "with 'threads: 1' in the profile, all calls had the same bytes" in found.what
     (evidence,) = racing.report.variants
     assert evidence.repeats is not None
-    assert 0 < evidence.repeats.differing_runs <= evidence.repeats.runs == RUNS
+    assert 0 < evidence.repeats.differing_runs <= evidence.repeats.runs
+    assert RUNS <= evidence.repeats.runs < RUNS + ATTEMPTS
     (output,) = evidence.repeats.outputs
     assert (output.output, output.total_values) == ("y", WIDTH)
     assert 0 < (output.max_abs or 0) < 1e-3
@@ -93,7 +106,7 @@ def test_the_terminal_and_the_page_tell(racing: Built) -> None:
     assert "threads: 1" in terminal
     page = artifact_page(racing.path)
     assert "differ in y" in page
-    assert f"{RUNS} calls" in page
+    assert re.search(r"\d+ calls", page)
 
 
 def test_the_named_setting_gives_equal_bytes(bench: Workbench) -> None:
@@ -123,7 +136,7 @@ def test_a_setting_that_does_not_open_is_no_end(
 
     monkeypatch.setattr(CpuBackend, "steadier", steadier)
     name = f"broken-{rescued}"
-    built = bench.build(racing_scatter(), name, profile=racing_profile(RUNS), cache=False)
+    built = raced(bench, name, cache=False)
     (evidence,) = built.report.variants
     assert evidence.repeats is not None
     last = "threads: 1" if rescued else "broken: again"
@@ -138,8 +151,7 @@ def test_where_there_is_no_setting_none_was_tried(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CpuBackend, "steadier", lambda *_: {})
-    profile = racing_profile(RUNS)
-    built = bench.build(racing_scatter(), "helpless", profile=profile, cache=False)
+    built = raced(bench, "helpless", cache=False)
     (found,) = (each for each in built.report.findings if each.code == "AOTC-N040")
     assert found.what.endswith("; no setting is known that could make them equal")
 
