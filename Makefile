@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-integration test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ ids: KEEP :=
 ids: AGAINST :=
 ids: $(STAMP)  ## ten artifact ids against those kept for this host; KEEP=1, or AGAINST=REVISION
 	$(BIN)/python ci/artifact_ids.py $(if $(KEEP),--keep) $(if $(AGAINST),--against $(AGAINST))
+
+kernels: RUNTIME := $(BIN)/python
+kernels: $(STAMP)  ## the table of kernels that ONNX Runtime registers, that of RUNTIME=PYTHON
+	$(BIN)/python ci/kernel_tables.py $(RUNTIME)
 
 fuzz: SECONDS := 600
 fuzz: $(STAMP)  ## fuzz readers of untrusted files and whole checkouts, for SECONDS=600 three times

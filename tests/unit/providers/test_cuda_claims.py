@@ -298,9 +298,9 @@ def test_probe_and_fingerprint_say_what_is_missing(monkeypatch: pytest.MonkeyPat
         assert with_gpu.why_not == "onnxruntime-gpu is not installed"
         assert with_gpu.fix.startswith("pip uninstall onnxruntime, whose files it would share;")
         assert "[gpu]" in with_gpu.fix
-        assert backend.fingerprint() == "kernels 1.30.0"
+        assert backend.fingerprint() == "kernels 1.31.1"
     else:
-        assert backend.fingerprint() == f"onnxruntime-gpu {installed}; kernels 1.30.0"
+        assert backend.fingerprint() == f"onnxruntime-gpu {installed}; kernels 1.31.1"
 
 
 def test_needs_cuda_and_its_driver() -> None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
 
+import kernel_tables
 import onnx
 import onnxruntime
 import pytest
@@ -12,23 +18,81 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from aotc.graph import kernels as module
 from aotc.graph.kernels import Kernel, KernelTable, signature_of
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-TABLE = KernelTable.load()
+TABLE = KernelTable.load(CUDA)
 OPERATORS = sorted({key for key in TABLE.kernels if key[0] == CUDA and key[1] == ""})
 
 
 def reason_against(op: str, version: int, ep: str = CUDA, domain: str = "", **types: str) -> str:
     """The reason against a node; "" if it has a kernel."""
-    return TABLE.kernel(ep, domain, op, version, types).reason
+    return KernelTable.load(ep).kernel(ep, domain, op, version, types).reason
+
+
+def table_file(version: str) -> Traversable:
+    minor = ".".join(version.split(".")[:2])
+    return files("aotc.graph").joinpath(f"ort_kernels_{minor}.json")
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, version: str) -> Iterator[None]:
+    monkeypatch.setattr(module, "installed_versions", lambda names: {"onnxruntime": version})
+    KernelTable.load.cache_clear()
+    yield
+    KernelTable.load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "cpu", "cuda"),
+    [
+        ("1.31.0", "1.31.1", "1.31.1"),
+        ("1.31.9+cu13", "1.31.1", "1.31.1"),
+        # There is no wheel with CUDA yet: its hosts have the former.
+        ("1.32.0", "1.32.0", "1.31.1"),
+        ("1.99.0", "1.32.0", "1.31.1"),
+        ("1.9", "1.31.1", "1.31.1"),
+    ],
+)
+def test_the_table_is_that_of_the_runtime_that_runs(
+    monkeypatch: pytest.MonkeyPatch, version: str, cpu: str, cuda: str
+) -> None:
+    for _ in installed(monkeypatch, version):
+        assert KernelTable.load().version == KernelTable.load(CPU).version == cpu
+        assert KernelTable.load("OfAPlugin").version == cpu
+        assert KernelTable.load(CUDA).version == cuda
 
 
 def test_the_table_says_where_it_is_from() -> None:
-    assert TABLE.version == "1.30.0"
-    assert "OperatorKernels.md" in TABLE.source
-    assert KernelTable.load() is TABLE
+    assert TABLE.version == "1.31.1"
+    assert TABLE.source == "what onnxruntime-gpu 1.31.1 registers, by ci/kernel_tables.py"
+    assert KernelTable.load(CUDA) is TABLE
     assert len(OPERATORS) > 140
+
+
+def test_the_installed_runtime_registers_what_the_table_says() -> None:
+    """`make kernels` changes nothing; only rows of the CPU where the table has CUDA's too."""
+    listed = json.loads(
+        subprocess.run(
+            [sys.executable, "-c", kernel_tables.LISTING], check=True, capture_output=True
+        ).stdout
+    )
+    made = kernel_tables.table_of(listed)
+    kept = json.loads(table_file(onnxruntime.__version__).read_text("utf-8"))
+    assert rows_of(made, CPU) == rows_of(kept, CPU)
+    if kept["source"] == made["source"]:
+        assert kernel_tables.text_of(made) == table_file(onnxruntime.__version__).read_text("utf-8")
+
+
+def rows_of(table: dict[str, Any], ep: str) -> dict[tuple[str, str], Any]:
+    return {
+        (domain, op): [
+            (since, until, {name: table["types"][index] for name, index in types.items()})
+            for since, until, types in registered
+        ]
+        for domain, operators in table["kernels"][ep].items()
+        for op, registered in operators.items()
+    }
 
 
 def test_every_kernel_is_well_formed() -> None:
@@ -118,14 +182,12 @@ def test_what_opset_23_costs_on_cuda() -> None:
 )
 def test_an_answer_is_that_of_the_rows(key: tuple[str, str, str], version: int, kind: str) -> None:
     ep, domain, op = key
-    path = files("aotc.graph").joinpath("ort_kernels_1.30.json")
+    data = rows_of(json.loads(table_file(TABLE.version).read_text("utf-8")), ep)
     rows = [
-        row
-        for row in json.loads(path.read_text("utf-8"))["kernels"][ep][domain]
-        if row["op"] == op and row["since"] <= version <= row.get("until", row["since"])
+        types for since, until, types in data[domain, op] if since <= version <= (until or since)
     ]
     short = kind[len("tensor(") : -1]
-    fits = any(short in row["types"].get("T", short).split() for row in rows)
+    fits = any(short in types.get("T", short).split() for types in rows)
     found = TABLE.kernel(ep, domain, op, version, {"T": kind})
     assert (found.kernel is not None) == fits
     assert bool(found.reason) != fits

@@ -1,8 +1,8 @@
 """The kernels of ONNX Runtime's own providers as a table, and the nodes that they would claim.
 
-The data are from one release; a later one has these and more, so predictions refuse slightly too
-much, never too little.  If a kernel is registered once per type, the table combines the types: for
-an operator with several type variables it may accept a pair that no kernel has.
+There is a table for each minor version, made by `ci/kernel_tables.py` from wheels for x86-64; those
+for other CPUs have these and more.  If a kernel is registered once per type, the table combines the
+types: for an operator with several type variables it may accept a pair that no kernel has.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from aotc.base.records import field, record
 from aotc.graph.types import constant_type, lacks_types, stated_types, type_proto
 from aotc.graph.view import subgraphs
-from aotc.spec.providers import CPU, STANDARD
+from aotc.host.probe import installed_versions
+from aotc.spec.providers import BY_ORT_NAME, CPU, RUNTIME_MINORS, RUNTIMES, STANDARD
+from aotc.spec.versions import release
 
 if TYPE_CHECKING:
     import onnx
@@ -25,15 +27,8 @@ if TYPE_CHECKING:
     Rule = Callable[[onnx.NodeProto], str]
 
 
-_DATA = "ort_kernels_1.30.json"
+_DATA = "ort_kernels_{}.{}.json"
 _SUFFIX = "ExecutionProvider"
-# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
-_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
-    "SimplifiedLayerNormalization": (
-        (("X", "T"), ("scale", "V")),
-        (("Y", "V"), ("inv_std_var", "U")),
-    ),
-}
 # Domains of ONNX's own operators in another layout, with the same versions.
 _SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
 # ONNX Runtime turns it into an initializer before it places nodes.
@@ -116,16 +111,15 @@ class KernelTable:
 
     @staticmethod
     @cache
-    def load() -> KernelTable:
-        """The table that the package contains."""
-        data = json.loads(files(__package__).joinpath(_DATA).read_text("utf-8"))
-        grouped: dict[tuple[str, str, str], tuple[Kernel, ...]] = {}
-        for ep, domains in data["kernels"].items():
-            for domain, rows in domains.items():
-                for row in rows:
-                    key = (ep, domain, row["op"])
-                    grouped[key] = (*grouped.get(key, ()), _kernel(ep, domain, row))
-        return KernelTable(data["onnxruntime"], data["source"], grouped)
+    def load(ep: str = CPU) -> KernelTable:
+        """The table of the ONNX Runtime that is to run nodes on `ep`.
+
+        It is the installed one, or where that is not among those that `ep` was tried with, the
+        newest before it; before all of them, the first.
+        """
+        installed = release((*installed_versions(RUNTIMES).values(), "")[0])
+        minors = (row.runtimes if (row := BY_ORT_NAME.get(ep)) else ()) or RUNTIME_MINORS
+        return _table(max((minor for minor in minors if minor <= installed), default=minors[0]))
 
     def registered(self, ep: str, domain: str, op: str) -> tuple[Kernel, ...]:
         """Every registration of one operator, oldest first; empty if the provider lacks it."""
@@ -164,6 +158,32 @@ class KernelTable:
         )
 
 
+@cache
+def _table(minor: tuple[int, int]) -> KernelTable:
+    data = json.loads(files(__package__).joinpath(_DATA.format(*minor)).read_text("utf-8"))
+    types = [frozenset(map(_onnx_spelling, text.split())) for text in data["types"]]
+    kernels = {}
+    for ep, domains in data["kernels"].items():
+        for domain, operators in domains.items():
+            stated = data["parameters"].get(domain, {})
+            for op, registered in operators.items():
+                inputs, outputs = map(_parameters, stated.get(op, ((), ())))
+                kernels[ep, domain, op] = tuple(
+                    Kernel(
+                        ep=ep,
+                        domain=domain,
+                        op=op,
+                        since=since,
+                        until=until or None,
+                        types={name: types[index] for name, index in allowed.items()},
+                        inputs=inputs,
+                        outputs=outputs,
+                    )
+                    for since, until, allowed in registered
+                )
+    return KernelTable(data["onnxruntime"], data["source"], kernels)
+
+
 def _refused_type(kernel: Kernel, types: Mapping[str, str]) -> tuple[str, str] | None:
     for name, allowed in kernel.types.items():
         found = types.get(name)
@@ -172,25 +192,7 @@ def _refused_type(kernel: Kernel, types: Mapping[str, str]) -> tuple[str, str] |
     return None
 
 
-def _kernel(ep: str, domain: str, row: Mapping[str, object]) -> Kernel:
-    types, since, until = row["types"], row["since"], row.get("until")
-    assert isinstance(types, dict) and isinstance(since, int)
-    assert until is None or isinstance(until, int)
-    return Kernel(
-        ep=ep,
-        domain=domain,
-        op=str(row["op"]),
-        since=since,
-        until=until,
-        types={name: frozenset(map(_onnx_spelling, text.split())) for name, text in types.items()},
-        inputs=_parameters(row.get("inputs")),
-        outputs=_parameters(row.get("outputs")),
-    )
-
-
-def _parameters(row: object) -> tuple[tuple[str, str], ...]:
-    if not isinstance(row, list):
-        return ()
+def _parameters(row: Sequence[str]) -> tuple[tuple[str, str], ...]:
     pairs = (text.partition(":") for text in row)
     return tuple((name, kind) for name, _, kind in pairs)
 
@@ -260,13 +262,10 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
 
 def _signature_of_kernel(kernel: Kernel) -> Signature:
     """The signature from the table, for operators of ONNX Runtime's own."""
-    inputs, outputs = kernel.inputs, kernel.outputs
-    if not inputs and not outputs:
-        inputs, outputs = _UNSTATED.get(kernel.op, ((), ()))
     return Signature(
         kernel.since,
-        tuple(Formal(*pair) for pair in inputs),
-        tuple(Formal(*pair) for pair in outputs),
+        tuple(Formal(*pair) for pair in kernel.inputs),
+        tuple(Formal(*pair) for pair in kernel.outputs),
     )
 
 

@@ -39,7 +39,7 @@ from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
 from aotc.spec.profile_files import without_folders
-from aotc.spec.providers import RUNTIMES
+from aotc.spec.providers import RUNTIMES, runtime_range
 from aotc.spec.run_report import Gate, Measurement
 from aotc.spec.shapes import EMPTY
 from aotc.spec.target import Libc, Plugin, Target
@@ -566,8 +566,8 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
         replace(library.described, operators=operators.get(library.described.sha256, ()))
         for library in context.custom_ops
     )
-    ort = ort_version()
-    major, minor = (*release(ort), 0)[:2]
+    major, minor = (*release(ort_version()), 0)[:2]
+    first, last = runtime_range(lowered.providers, (major, minor))
     return Variant(
         name=plan.name,
         spec=plan.spec,
@@ -611,9 +611,8 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
                 )
             ),
             isa_exact=exact,
-            # Optimized graphs contain operators internal to a minor version.
-            onnxruntime_min=f"{major}.{minor}.0",
-            onnxruntime_below=f"{major}.{minor + 1}",
+            onnxruntime_min=f"{first[0]}.{first[1]}.0",
+            onnxruntime_below=f"{last[0]}.{last[1] + 1}",
             providers=lowered.providers,
             custom_ops=custom_ops,
             compatibility=lowered.compatibility,

@@ -188,7 +188,7 @@ def slots_of(
         return Slots()
     if standard and node.op_type in _TYPED_BY_ATTRIBUTE:
         return Slots(inputs, outputs)
-    signature = signature_of_node(node, opsets, ep, KernelTable.load())
+    signature = signature_of_node(node, opsets, ep, KernelTable.load(ep))
     if signature is None:
         return Slots()
     domain = "" if standard else node.domain
@@ -213,7 +213,7 @@ def _half_variables(domain: str, op: str, opset: int, half: str, ep: str) -> fro
     except onnx.defs.SchemaError:
         return frozenset(
             variable
-            for kernel in KernelTable.load().registered(ep, domain, op)
+            for kernel in KernelTable.load(ep).registered(ep, domain, op)
             for variable, allowed in kernel.types.items()
             if half in allowed
         )

@@ -240,7 +240,7 @@ class _Twin:
             if node.op_type == "Constant":
                 types.update(constant_type(node))
                 continue
-            signature = signature_of_node(node, self.opsets, self.ep, KernelTable.load())
+            signature = signature_of_node(node, self.opsets, self.ep, KernelTable.load(self.ep))
             if signature is None:
                 continue
             bound, _ = bind_types(node, signature, types)

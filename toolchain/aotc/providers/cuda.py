@@ -260,7 +260,7 @@ class CudaBackend(Backend):
 
     def fingerprint(self) -> str:
         """The versions of the kernel table and of onnxruntime-gpu, if it is installed."""
-        table = f"kernels {KernelTable.load().version}"
+        table = f"kernels {KernelTable.load(CudaBackend.ort_name).version}"
         installed = installed_version(_WHEEL)
         return f"{_WHEEL} {installed}; {table}" if installed else table
 
@@ -290,7 +290,8 @@ def uncapturable(model: onnx.ModelProto, placed: Mapping[str, str]) -> dict[str,
 
 def claim_of(model: onnx.ModelProto) -> Claims:
     """What CUDA would run of a model in memory; external data is not read."""
-    found = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)
+    table = KernelTable.load(CudaBackend.ort_name)
+    found = claim_by_kernels(model, CudaBackend.ort_name, table, refusal_of_provider)
     notes = found.notes
     if on_cpu := prefers_cpu(model.graph, found.nodes):
         names = ", ".join(on_cpu[:_MAX_NAMED]) + (", ..." if len(on_cpu) > _MAX_NAMED else "")

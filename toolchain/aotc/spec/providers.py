@@ -8,7 +8,7 @@ module imports nothing that a row names.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal
 
 from aotc.base.errors import install_extra
@@ -126,7 +126,9 @@ class KnownProvider:
     plugin, messages name its distribution instead.  `fix_idle` says what to do if its plugin offers
     no device.  If they are empty, the fix for any provider is used.  `graph_option` is the provider
     option with which its sessions capture CUDA graphs; empty if they cannot.  `asynchronous` means
-    that a node of it may return before its device has computed.
+    that a node of it may return before its device has computed.  `runtimes` are the minor versions
+    of ONNX Runtime that it was tried with, oldest first: CONTRIBUTING.md says how the next is taken
+    in.
     """
 
     name: str
@@ -139,6 +141,7 @@ class KnownProvider:
     fix_idle: str = ""
     graph_option: str = ""
     asynchronous: bool = False
+    runtimes: tuple[tuple[int, int], ...] = ()
 
     @property
     def distributions(self) -> tuple[str, ...]:
@@ -163,6 +166,7 @@ KNOWN_PROVIDERS: Final = (
         ort_name=CPU,
         backend="aotc.providers.cpu:CpuBackend",
         fix_missing=f"{install_extra('cpu')}.",
+        runtimes=((1, 31), (1, 32)),
     ),
     KnownProvider(
         name="cuda",
@@ -181,6 +185,7 @@ KNOWN_PROVIDERS: Final = (
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
         graph_option="enable_cuda_graph",
         asynchronous=True,
+        runtimes=((1, 31),),
     ),
     KnownProvider(
         name="openvino",
@@ -207,6 +212,7 @@ KNOWN_PROVIDERS: Final = (
         ),
         fix_idle="Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
         "or build it for this one with a profile such as edge.",
+        runtimes=((1, 31), (1, 32)),
     ),
     KnownProvider(
         name="tensorrt",
@@ -219,6 +225,7 @@ KNOWN_PROVIDERS: Final = (
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
         fix_idle=f"{install_extra('gpu')}, in place of the extra cpu.",
         asynchronous=True,
+        runtimes=((1, 31),),
     ),
     KnownProvider(
         name="tensorrt_rtx",
@@ -235,6 +242,8 @@ KNOWN_PROVIDERS: Final = (
 )
 BY_NAME: Final[Mapping[str, KnownProvider]] = {row.name: row for row in KNOWN_PROVIDERS}
 BY_ORT_NAME: Final[Mapping[str, KnownProvider]] = {row.ort_name: row for row in KNOWN_PROVIDERS}
+# Minor versions of ONNX Runtime that aotc builds and runs on.
+RUNTIME_MINORS: Final = BY_ORT_NAME[CPU].runtimes
 # Plugins by distribution.
 PLUGIN_PACKAGES: Final[Mapping[str, PluginPackage]] = {
     row.plugin.distribution: row.plugin for row in KNOWN_PROVIDERS if row.plugin
@@ -244,6 +253,22 @@ CAPTURING: Final = next(row for row in KNOWN_PROVIDERS if row.graph_option)
 GRAPH_OPTION: Final = CAPTURING.graph_option
 # Providers of whose nodes a profile may time the launch instead of the computation.
 ASYNCHRONOUS: Final = frozenset(row.ort_name for row in KNOWN_PROVIDERS if row.asynchronous)
+
+
+def runtime_range(
+    providers: Iterable[str], built: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first and the last minor version of ONNX Runtime that what `built` made runs on.
+
+    A later one reads what an earlier wrote, which was tried with these; an earlier one need not.
+    Where a provider's own wheel lags behind, its hosts have that.  What was not tried runs on the
+    version that built it alone.
+    """
+    tried = [known.runtimes if (known := BY_ORT_NAME.get(name)) else () for name in providers]
+    if built not in RUNTIME_MINORS or not all(tried):
+        return built, built
+    last = min(minors[-1] for minors in tried)
+    return min(built, last), last
 
 
 # Provider options that an artifact may ask for: they change how a provider computes.
