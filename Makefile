@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-integration test-previous test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,19 @@ test: lint  ## linters, types, and all tests but those of whole builds
 
 test-integration: $(STAMP)  ## the tests of whole builds, which CI runs too
 	$(BIN)/$(PYTEST) tests/integration
+
+# The minor version of ONNX Runtime before; all else is that of .venv.
+PREVIOUS := $(VENV)-previous
+$(PREVIOUS)/.previous: requirements/previous.lock ci/setup.sh $(STAMP)
+	sh ci/setup.sh $(PREVIOUS) previous $(BIN)/python
+	$(BIN)/python -c 'import site; print(*site.getsitepackages())' \
+		>"$$($(PREVIOUS)/bin/python -c 'import site; print(*site.getsitepackages())')/newest.pth"
+	touch $@
+
+test-previous: TESTS := tests
+test-previous: $(PREVIOUS)/.previous  ## the tests on the version of ONNX Runtime before, or TESTS=…
+	$(PREVIOUS)/bin/python -c 'import onnxruntime; print("ONNX Runtime", onnxruntime.__version__)'
+	$(PREVIOUS)/bin/$(PYTEST) $(TESTS)
 
 # As an AMD EPYC with AVX2 shows itself: no AVX-512, VNNI or AMX, and OpenVINO offers no device.
 PLAIN := AOTC_HOST_ISA="sse4_1 sse4_2 avx avx2 fma f16c" \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Pin every dependency with the hashes of all its files, for Python 3.11 and later on any platform:
 # requirements/dev.lock for everything, requirements/demo.lock for building and running alone, gpu.lock for that on
-# CUDA, verify.lock for verifying alone and keyless.lock for identities too, requirements/site.lock for the website.
+# CUDA, previous.lock for the minor version of ONNX Runtime before, verify.lock for verifying alone and keyless.lock for identities too, requirements/site.lock for the website.
 # model-signing.lock is OpenSSF's verifier, for who has no aotc. None names an index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
 set -eu
 python=$1
@@ -30,6 +30,9 @@ echo hatchling >build/locker.in
 echo editables >>build/locker.in
 compile demo --extra cpu --constraints requirements/dev.lock pyproject.toml build/locker.in
 compile gpu --extra gpu --constraints requirements/dev.lock pyproject.toml build/locker.in
+grep -vE '^onnxruntime==' requirements/dev.lock | grep -oE '^[a-z][^ ]*' >build/previous.constraints
+echo 'onnxruntime>=1.31,<1.32' >build/previous.in
+compile previous --constraints build/previous.constraints build/previous.in build/locker.in
 compile verify --constraints requirements/dev.lock pyproject.toml build/locker.in
 compile keyless --extra sigstore --constraints requirements/dev.lock pyproject.toml build/locker.in
 printf 'model-signing\npyOpenSSL\n' >build/model-signing.in

@@ -218,7 +218,7 @@ def _variant(
         isa=(host.isa or ()) if exact else (),
         isa_exact=exact,
         onnxruntime_min="1.31.0",
-        onnxruntime_below="1.32",
+        onnxruntime_below="1.33",
         providers=CPU,
     )
     return Variant(

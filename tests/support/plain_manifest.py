@@ -35,7 +35,7 @@ def variant(name: str, *, exact: bool = False) -> Variant:
             architecture="x86_64",
             isa_exact=exact,
             onnxruntime_min="1.31.0",
-            onnxruntime_below="1.32",
+            onnxruntime_below="1.33",
             providers=CPU,
         ),
     )
