@@ -6,6 +6,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -502,7 +503,7 @@ class DeviceTensor:
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
         capsule = (self._copy() if copy else self.value).__dlpack__()
-        return mark_as_bools(capsule) if self.dtype == "bool" else capsule
+        return _mark_as_bools(capsule) if self.dtype == "bool" else capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device.dlpack_type, self._device.index
@@ -519,7 +520,8 @@ class DeviceTensor:
         return copy
 
 
-# Bools in DLPack: ONNX Runtime makes and takes them as bytes, other libraries as `kDLBool`.
+# Bools in DLPack: ONNX Runtime 1.31 makes and takes them as bytes, 1.32 and other libraries as
+# `kDLBool`.
 
 
 # `kDLUInt` and `kDLBool` of DLPack.
@@ -533,18 +535,24 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-def mark_as_bools(capsule: Any) -> Any:
+def _mark_as_bools(capsule: Any) -> Any:
     """The capsule, of bytes, as one of bools."""
     _code(capsule).value = _BOOL
     return capsule
 
 
-def mark_as_bytes(capsule: Any) -> Any:
-    """The capsule as one of bytes, if it is of bools."""
+def _mark_as_taken(capsule: Any) -> Any:
+    """The capsule as ONNX Runtime takes it."""
     code = _code(capsule)
-    if code.value == _BOOL:
+    if code.value == _BOOL and _bools_are_bytes():
         code.value = _UINT
     return capsule
+
+
+@cache
+def _bools_are_bytes() -> bool:
+    capsule = import_onnxruntime().OrtValue.ortvalue_from_numpy(np.zeros(1, np.bool_)).__dlpack__()
+    return _code(capsule).value == _UINT
 
 
 def _code(capsule: Any) -> ctypes.c_uint8:
@@ -678,10 +686,10 @@ class _OnStream:
     def __init__(self, tensor: Any, stream: int | None) -> None:
         self._tensor = tensor
         self._stream = stream
-        # ONNX Runtime tells bool from uint8 by it.
+        # ONNX Runtime 1.31 tells bool from uint8 by it.
         if hasattr(tensor, "dtype"):
             self.dtype = tensor.dtype
 
     def __dlpack__(self) -> Any:
         stream = {} if self._stream is None else {"stream": self._stream}
-        return mark_as_bytes(self._tensor.__dlpack__(**stream))
+        return _mark_as_taken(self._tensor.__dlpack__(**stream))
