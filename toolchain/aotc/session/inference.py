@@ -52,7 +52,7 @@ _KERNEL_FIX = (
 # The domain and the operator that no library has.
 _UNREGISTERED: Final = re.compile(r"([^\s:]*):(\w+)\(-?\d+\) is not a registered function/op")
 # A pattern, the code, what is wrong, and the fix where it is not the code's own.  ONNX Runtime has
-# one exception class per status; the rest is English text.  These phrases were seen with 1.31.
+# one exception class per status; the rest is English text.  These were seen with 1.31 and 1.32.
 _RULES: tuple[tuple[str, str, str, str], ...] = (
     (r"Unsupported model IR version", "AOTC-I016",
      "the IR version is newer than ONNX Runtime's", ""),
