@@ -167,6 +167,64 @@ def test_weights_that_came_and_went(a: Path, key: PrivateKey, tmp_path: Path) ->
     assert [(each.b, each.dtype_b) for each in found.added] == [("n", "int64")]
 
 
+def quantized(model: onnx.ModelProto) -> None:
+    """A quantized product: where the kernel and the bias stood are numbers of its input."""
+    graph = model.graph
+    made = {
+        "x_scale": np.float32(0.5),
+        "x_zero_point": np.uint8(7),
+        "W_quantized": np.ones((4, 4), np.int8),
+        "W_scale": np.ones(4, np.float32),
+    }
+    graph.node[0].input[1:] = list(made)
+    del graph.initializer[:]
+    for name, numbers in made.items():
+        graph.initializer.append(numpy_helper.from_array(np.asarray(numbers), name))
+
+
+def test_a_kernel_is_no_pair_of_a_scalar(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """Weights are paired by name and shape: what has no other is told as one artifact's alone."""
+    b = edited(tmp_path / "b.aotc", key, edit=quantized)
+    for one, other in ((a, b), (b, a)):
+        found = weights(diff(one, other))
+        (pair,) = found.changed
+        assert {pair.a, pair.b} == {"W", "W_quantized"}
+        assert pair.shape_a == pair.shape_b == (4, 4)
+        alone = {each.a for each in found.removed}, {each.b for each in found.added}
+        numbers = {"x_scale", "x_zero_point", "W_scale"}
+        assert alone == (({"b"}, numbers) if one == a else (numbers, {"b"}))
+
+
+@pytest.mark.parametrize(("shape", "is_pair"), [((2, 8), True), ((1, 1), False), ((16,), False)])
+def test_one_name_and_another_shape(
+    shape: tuple[int, ...], is_pair: bool, a: Path, key: PrivateKey, tmp_path: Path
+) -> None:
+    """A layer that was made larger is the same; a number is not, nor what has other axes."""
+
+    def reshaped(model: onnx.ModelProto) -> None:
+        numbers = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(numbers, "W"))
+
+    found = weights(diff(a, edited(tmp_path / "b.aotc", key, edit=reshaped)))
+    assert ("W" in {each.a for each in found.changed}) is is_pair
+    assert ("W" in {each.b for each in found.added}) is not is_pair
+
+
+def test_another_name_at_the_same_input(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """Trained anew and exported with other names: of one shape at the same input."""
+
+    def trained_anew(model: onnx.ModelProto) -> None:
+        numbers = values(a)
+        for index, (name, part) in enumerate(
+            (("kernel", numbers[:16].reshape(4, 4)), ("shift", numbers[16:]))
+        ):
+            model.graph.initializer[index].CopyFrom(numpy_helper.from_array(part + 1, name))
+            model.graph.node[0].input[index + 1] = name
+
+    found = changed(diff(a, edited(tmp_path / "b.aotc", key, edit=trained_anew)))
+    assert {one: each.b for one, each in found.items()} == {"W": "kernel", "b": "shift"}
+
+
 def test_a_packed_artifact_holds_the_same(a: Path, key: PrivateKey, tmp_path: Path) -> None:
     numbers = values(a)
     numbers += 1e-3

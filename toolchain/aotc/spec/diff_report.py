@@ -144,7 +144,8 @@ class WeightsDiff:
     equal: Annotated[int, "tensors with the same name, type, shape and bytes"]
     renamed: Annotated[int, "tensors with other names, and the same type, shape and bytes"] = 0
     changed: Annotated[
-        tuple[TensorChange, ...], "of one name, or read by the same nodes at the same input"
+        tuple[TensorChange, ...],
+        "of one name, or one made of the other, or of one shape at the same input of the same node",
     ] = ()
     added: tuple[TensorChange, ...] = ()
     removed: tuple[TensorChange, ...] = ()

@@ -252,11 +252,12 @@ def weights_sheet(weights: Sequence[WeightsDiff]) -> Sheet:
 
 def _tensor(tensor: TensorChange) -> Sequence[Cell]:
     # The new name of a converted weight is long, and says no more than its new type.
-    is_kept = tensor.a and tensor.b.startswith(tensor.a)
+    is_kept = not tensor.b or (tensor.a and tensor.b.startswith(tensor.a))
     types = (_type(tensor.dtype_a, tensor.shape_a), _type(tensor.dtype_b, tensor.shape_b))
+    alone = "only in A: " if not tensor.b else "only in B: " if not tensor.a else ""
     return (
-        tensor.a if is_kept else f"{tensor.a} -> {tensor.b}".strip(),
-        types[0] if types[0] == types[1] else " -> ".join(types).strip(),
+        tensor.a if is_kept else f"{tensor.a} -> {tensor.b}".removeprefix(" -> "),
+        f"{alone}{' -> '.join(dict.fromkeys(filter(None, types)))}",
         "" if tensor.max_abs is None else f"{tensor.max_abs:.3g}",
         "" if tensor.max_rel is None else f"{tensor.max_rel:.3g}",
     )

@@ -112,7 +112,7 @@ class _Comparer:
         models = pair.a.model, pair.b.model
         known = self._weights.get(models)
         self._weights[models] = (
-            reader.compare(one, other, matched.weight_names(), pair.label)
+            reader.compare(one, other, matched.same_inputs(), pair.label)
             if known is None
             else replace(known, variants=(*known.variants, pair.label))
         )
@@ -328,14 +328,13 @@ class MatchedNodes:
     found: Mapping[int, int]
     by_structure: bool
 
-    def weight_names(self) -> Mapping[str, str]:
-        """Names in B of what the same nodes read in A at the same input."""
-        return {
-            one: other
-            for index, same in self.found.items()
-            for one, other in zip(self.a[index].inputs, self.b[same].inputs, strict=False)
-            if one and other
-        }
+    def same_inputs(self) -> Iterator[tuple[str, str, bool]]:
+        """What the same nodes read in A and in B at one input; whether their operators are one."""
+        for index, same in self.found.items():
+            a, b = self.a[index], self.b[same]
+            for one, other in zip(a.inputs, b.inputs, strict=False):
+                if one and other:
+                    yield one, other, a.op == b.op
 
     def diff(self) -> NodesDiff:
         """What moved, came, went, or has another name."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from io import FileIO
 from typing import Any, Final
@@ -23,7 +24,13 @@ from aotc.trust.container import ArtifactFile
 # Elements of a block, few enough for the processor's caches.
 _BLOCK: Final = 1 << 18
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
-_HALF: Final = ("float16", "bfloat16")
+# How passes name what they make of a weight.
+_MADE: Final = re.compile(r"_(float16|bfloat16|quantized|transposed)\Z")
+# Of the same node in both graphs: what it reads in A and in B at one input, and whether its
+# operators are the same.
+SameInput = tuple[str, str, bool]
+Tensors = Mapping[str, StoredTensor]
+Pairs = list[tuple[StoredTensor, StoredTensor]]
 
 
 class WeightReader:
@@ -41,24 +48,26 @@ class WeightReader:
         self._stack.close()
 
     def compare(
-        self, a: StoredGraph, b: StoredGraph, names: Mapping[str, str], variant: str
+        self, a: StoredGraph, b: StoredGraph, read: Iterable[SameInput], variant: str
     ) -> WeightsDiff:
         """The differences of all weights of two graphs.
 
-        Weights are matched by name; of the others, those with equal types, shapes and bytes; then
-        those that `names` gives, by names in A, and what the pass half-precision converted, which
-        names it after the original and the type.  What the manifests list with one digest is equal
-        without being read.  Raises AOTC-I062 if a file ends early, and what opening a file does.
+        Weights are matched by name and shape; of the others, those with equal types, shapes and
+        bytes; then what passes made of one, which they name after it; then those of one shape that
+        the same nodes `read` at the same input.  A number and an array are never a pair.  What the
+        manifests list with one digest is equal without being read.  Raises AOTC-I062 if a file ends
+        early, and what opening a file does.
         """
-        removed = {name: each for name, each in a.tensors.items() if name not in b.tensors}
-        added = {name: each for name, each in b.tensors.items() if name not in a.tensors}
+        removed, added = dict(a.tensors), dict(b.tensors)
+
+        def taken(names: Iterable[tuple[str, str]]) -> Pairs:
+            return [(removed.pop(one), added.pop(other)) for one, other in names]
+
+        pairs = taken([(name, name) for name in removed if _is_same(removed[name], added)])
         renamed = self._drop_renamed(removed, added)
-        pairs = [(each, b.tensors[name]) for name, each in a.tensors.items() if name in b.tensors]
-        for name in list(removed):
-            candidates = (names.get(name, ""), *(f"{name}_{dtype}" for dtype in _HALF))
-            known = next((each for each in candidates if each in added), None)
-            if known is not None:
-                pairs.append((removed.pop(name), added.pop(known)))
+        pairs += taken(_made_of(removed, added))
+        pairs += taken([(one, other) for other, one in _made_of(added, removed)])
+        pairs += taken(_read_alike(removed, added, read))
         found = [self._difference(one, other) for one, other in pairs]
         changed = tuple(each for each in found if each is not None)
         return WeightsDiff(
@@ -134,6 +143,51 @@ class WeightReader:
                     count += 1
                     break
         return count
+
+
+# Which weight of one graph is which of another, where bytes do not say it.
+
+
+def _is_same(a: StoredTensor, added: Mapping[str, StoredTensor]) -> bool:
+    """Whether B has a weight of the same name that is as large, or was made larger or smaller."""
+    b = added.get(a.name)
+    if b is None or a.shape == b.shape:
+        return b is not None
+    return len(a.shape) == len(b.shape) and 1 not in (math.prod(a.shape), math.prod(b.shape))
+
+
+def _made_of(sources: Tensors, others: Tensors) -> list[tuple[str, str]]:
+    """Names of weights, and of what passes converted, quantized or transposed of them."""
+    found = []
+    for name, tensor in others.items():
+        source, shape = name, tensor.shape
+        while source not in sources and (made := _MADE.search(source)):
+            source = source[: made.start()]
+            shape = shape[::-1] if made[1] == "transposed" else shape
+        if source in sources and sources[source].shape == shape:
+            found.append((source, name))
+    # Of several that were made of one, none is the other.
+    times = Counter(source for source, _ in found)
+    return [(source, name) for source, name in found if times[source] == 1]
+
+
+def _read_alike(
+    removed: Tensors, added: Tensors, read: Iterable[SameInput]
+) -> list[tuple[str, str]]:
+    """Names of weights of one shape at the same input of the same nodes, where they are clear.
+
+    Where the operators differ, what stands at an input of one may be the scale of the other: there
+    only kernels are alike, which have more than one axis.
+    """
+    found: dict[tuple[str, str], None] = {}
+    for name, other, same_operator in read:
+        one, two = removed.get(name), added.get(other)
+        if one is None or two is None or one.shape != two.shape:
+            continue
+        if same_operator or len(one.shape) > 1:
+            found[name, other] = None
+    times = Counter(name for name, _ in found), Counter(other for _, other in found)
+    return [pair for pair in found if times[0][pair[0]] == times[1][pair[1]] == 1]
 
 
 class _Weights:
