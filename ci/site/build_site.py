@@ -32,6 +32,7 @@ def gather(folder: Path) -> None:
         # Links are resolved by Sphinx, and would lead out of its sources.
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
+    shutil.copyfile(HERE / "index.md", folder / "index.md")
     import reference_pages
 
     reference_pages.write(folder / "reference")
@@ -55,8 +56,6 @@ def main(arguments: list[str]) -> int:
     )
     if done.returncode:
         return 1
-    # The page that a folder is opened with.
-    shutil.copy(site / "README.html", site / "index.html")
     found = list(links.problems(site))
     for problem in found:
         print(problem, file=sys.stderr)

@@ -13,8 +13,8 @@ project = "aotc"
 version = release = VERSION
 copyright = "its contributors, Apache-2.0"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
-root_doc = "README"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
+root_doc = "index"
 # What GitHub makes of headings is what links name.
 myst_heading_anchors = 4
 # Docstrings mark code as Markdown does.
@@ -32,8 +32,18 @@ html_title = f"aotc {VERSION}"
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"source_repository": "", "footer_icons": []}
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+# Outputs are read, and not pasted; of a console its commands are.
+copybutton_selector = "div:not(.highlight-default, .highlight-text) > div.highlight > pre"
+copybutton_prompt_text = "$ "
 
 _GUIDES: Final = {
+    "Begin": (
+        "docs/tutorial",
+        "Overview <README>",
+        "docs/glossary",
+    ),
     "Guides": (
         "docs/guides/install",
         "docs/guides/command-line",
@@ -71,11 +81,13 @@ _GUIDES: Final = {
         "reference/python",
         "reference/reports",
         "reference/schemas",
-        "docs/glossary",
         "docs/codes",
         "docs/limits",
         "docs/benchmarks",
         "docs/benchmarks-gpu",
+        "docs/benchmarks-judge",
+        "docs/benchmarks-precision",
+        "docs/benchmarks-ranges",
         "docs/conformance",
         "docs/comparison",
     ),
@@ -95,13 +107,18 @@ _GUIDES: Final = {
     ),
 }
 
+# By subject, as the page of profiles lists them.
+_PROFILES: Final = ("variants", "dims", "search", "inputs", "parity", "gates", "half-precision")
+
 
 def _navigation(app: Sphinx, docname: str, source: list[str]) -> None:
     """Give the pages that lead to others their part of the navigation, which Markdown lacks."""
-    if docname == "README":
+    if docname == "index":
         for caption, pages in _GUIDES.items():
             source[0] += _toctree(pages, f":caption: {caption}\n")
         source[0] += _toctree(("docs/README",))
+    elif docname == "docs/guides/profiles":
+        source[0] += _toctree(tuple(f"profiles/{name}" for name in _PROFILES))
     elif docname == "docs/adr/README":
         source[0] += _toctree(("0*",), ":glob:\n")
 

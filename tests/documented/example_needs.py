@@ -74,6 +74,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     OPENVINO: _provider("openvino"),
     "TensorRT for RTX": _provider("tensorrt_rtx"),
     "an NVIDIA GPU": _gpu(),
+    "torch": _packages("torch", "onnxscript"),
     "torch and an NVIDIA GPU": _gpu("torch"),
     INDEX: _index,
     "openssl": _programs("openssl"),

@@ -36,6 +36,11 @@ class Browser:
         self.errors()
         self.driver.get(page.as_uri())
 
+    def width(self, pixels: int) -> None:
+        """Lay pages out for a window of this width, also below what a window can have."""
+        metrics = {"width": pixels, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
     def emulate(self, media: str = "", **features: str) -> None:
         """Answer media queries: of the medium, and of features."""
         stated = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
