@@ -77,6 +77,8 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "version", command_reports.VersionReport),
     ("manifests", "pack", PackReport),
     ("manifests", "unpack", UnpackReport),
+    ("manifests", "export", command_reports.ExportReport),
+    ("manifests", "exported", command_reports.Exported),
     ("manifests", "attest", attestations.AttestReport),
     ("manifests", "profile-check", command_reports.CheckReport),
     ("manifests", "init", init_report.InitReport),

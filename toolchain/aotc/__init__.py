@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from aotc.spec.command_reports import (
         CallRoute,
         CheckModelsReport,
+        ExportReport,
         LearnReport,
         ModelCheck,
         PlanRow,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from aotc.tools.bench import bench
     from aotc.tools.check_models import check_models
     from aotc.tools.diff.artifacts import diff
+    from aotc.tools.export import export
     from aotc.tools.inspect import inspect
     from aotc.tools.learn import profile_learn
     from aotc.trust.gate import verify
@@ -77,6 +79,7 @@ __all__ = [
     "Count",
     "DeviceTensor",
     "DiffReport",
+    "ExportReport",
     "Finding",
     "Gate",
     "InspectReport",
@@ -115,6 +118,7 @@ __all__ = [
     "build",
     "check_models",
     "diff",
+    "export",
     "inspect",
     "load",
     "load_profile",
@@ -142,6 +146,7 @@ _PUBLIC = {
     "Count": "aotc.base.progress",
     "DeviceTensor": "aotc.runtime.binding",
     "DiffReport": "aotc.spec.diff_report",
+    "ExportReport": "aotc.spec.command_reports",
     "Finding": "aotc.spec.payload",
     "Gate": "aotc.spec.run_report",
     "InspectReport": "aotc.spec.reports",
@@ -179,6 +184,7 @@ _PUBLIC = {
     "build": "aotc.pipeline.build",
     "check_models": "aotc.tools.check_models",
     "diff": "aotc.tools.diff.artifacts",
+    "export": "aotc.tools.export",
     "inspect": "aotc.tools.inspect",
     "load": "aotc.runtime.loading",
     "load_profile": "aotc.spec.profile_files",

@@ -209,6 +209,23 @@ def verify_report(**change: Any) -> VerifyReport:
     return VerifyReport(**(fields | change))
 
 
+def authentic_report() -> VerifyReport:
+    return verify_report(
+        verdict="authentic",
+        target="none",
+        steps=(
+            CheckResult(step="1 container and limits", status="passed"),
+            CheckResult(
+                step="8 host compatibility",
+                status="not-run",
+                detail="not asked: no ONNX Runtime here; --target host asks, or --target NAME",
+            ),
+            CheckResult(step="9 verdict", status="passed", detail="authentic"),
+        ),
+        variants=(),
+    )
+
+
 def refused_report() -> VerifyReport:
     return verify_report(
         authentic=False,
@@ -300,6 +317,7 @@ VIEWS = {
     "inspect_model": lambda: inspect_view(model_report()),
     "build": lambda: build_view(built_report(), artifact_report()),
     "verify_optimal": lambda: verify_view(verify_report()),
+    "verify_authentic": lambda: verify_view(authentic_report()),
     "verify_refused": lambda: verify_view(refused_report()),
     "verify_incompatible": lambda: verify_view(incompatible_report()),
     "run": lambda: measurements.run_view(run_answer()),

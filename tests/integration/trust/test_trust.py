@@ -97,6 +97,16 @@ def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.M
     assert caught.value.code == "AOTC-G023"
 
 
+def test_a_release_that_was_verified_for_no_host_is_remembered(host: Host) -> None:
+    """A policy that accepted it takes nothing older later, whoever runs it."""
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    words = ("verify", "digits.aotc", "--trust", "trust.yaml", "--target", "none")
+    found = host.aotc(*words)
+    assert (found["verdict"], found["policy"]["accepted"]) == ("authentic", True)
+    checks = {check["name"]: check["found"] for check in host.aotc("doctor")["checks"]}
+    assert "artifacts: 1" in checks["trust state"]
+
+
 def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
     (host.folder / "config" / "aotc").mkdir(parents=True)

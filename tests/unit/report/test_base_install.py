@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from built_wheel import base_install, build_wheel
@@ -123,3 +124,71 @@ def test_limits_of_gates_are_judged_without_an_extra(python: Path, tmp_path: Pat
     artifact = built(tmp_path, DIGITS, "--dim", "batch=1..8", "--profile", str(profile))
     said = inspected(python, artifact, tmp_path)
     assert "max absolute error <= 0.001" in said["exactness"]
+
+
+def verified(python: Path, folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    """The exit status of `aotc verify --json` of a released artifact there, and its answer."""
+    done = subprocess.run(
+        [
+            *(python, "-c", MAIN, "verify", str(RELEASE / "digits.aotc"), "--json"),
+            *("--key", str(RELEASE / "release.pub"), *words),
+        ],
+        cwd=folder,
+        env={**ENVIRONMENT, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_authenticity_is_what_a_host_without_onnx_runtime_is_asked(
+    python: Path, tmp_path: Path
+) -> None:
+    status, said = verified(python, tmp_path)
+    assert (status, said["authentic"], said["verdict"]) == (0, True, "authentic")
+    assert (said["target"], said["variants"], said["refusals"]) == ("none", [], [])
+    assert said["steps"][7] == {
+        "step": "8 host compatibility",
+        "status": "not-run",
+        "detail": "not asked: no ONNX Runtime here; --target host asks, or --target NAME",
+    }
+    shown = subprocess.run(
+        [
+            *(python, "-c", MAIN, "verify", str(RELEASE / "digits.aotc")),
+            *("--key", str(RELEASE / "release.pub")),
+        ],
+        env={**ENVIRONMENT, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    assert shown.splitlines()[0].endswith("AUTHENTIC: whether it runs on a host was not asked")
+
+
+def test_a_host_without_onnx_runtime_says_how_to_ask_when_it_is_asked(
+    python: Path, tmp_path: Path
+) -> None:
+    status, said = verified(python, tmp_path, "--target", "host")
+    assert (status, said["authentic"], said["verdict"]) == (1, True, "incompatible")
+    assert said["refusals"][1]["fix"] == (
+        "pip install \"onnxruntime>=1.31.0,<1.32\"; 'aotc verify' judges for another host with "
+        "--target NAME, and for none with --target none"
+    )
+    status, said = verified(python, tmp_path, "--target", "linux-x86-64")
+    assert (status, said["verdict"]) == (0, "optimal")
+    program = (
+        "import sys, aotc; report = aotc.verify(sys.argv[1], key=sys.argv[2]); "
+        "print(report.ok, report.verdict); aotc.load(sys.argv[1], key=sys.argv[2])"
+    )
+    done = subprocess.run(
+        [python, "-c", program, str(RELEASE / "digits.aotc"), str(RELEASE / "release.pub")],
+        env={**ENVIRONMENT, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True authentic\n"
+    # Who loads is refused by what is missing.
+    assert "AOTC-I019 aotc.load needs the package" in done.stderr.splitlines()[-1]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from aotc.base.errors import AotcError
 from aotc.host.probe import probe
-from aotc.report.runs import verified_gates
+from aotc.report.runs import verified_breaches, verified_gates
 from aotc.spec.codec import encode
 from aotc.spec.json import canonical_json
 from aotc.spec.payload import CHUNK_BYTES
@@ -608,6 +608,28 @@ def test_an_unproven_variant_is_degraded(tmp_path: Path, keys: Keys) -> None:
     proof = gates["proof"]
     assert (proof.subject, proof.status) == ("variant portable", "not-judged")
     assert proof.measured == "not proven: no GPU on the build host"
+
+
+def test_without_a_target_authenticity_is_the_question(tmp_path: Path, keys: Keys) -> None:
+    """No host is judged, so nothing is said of one, whatever the artifact needs."""
+    artifact = build_artifact(
+        tmp_path / "a.aotc",
+        keys.private,
+        requirements={"onnxruntime_min": "99", "onnxruntime_below": "100"},
+    )
+    report = verify(artifact, key=keys.public, target="none")
+    assert (report.ok, report.authentic, report.verdict) == (True, True, "authentic")
+    assert (report.target, report.best, report.variants) == ("none", "", ())
+    assert statuses(report) == [*["passed"] * 6, "not-run", "not-run", "passed"]
+    assert report.steps[7].detail == "not asked; --target host asks, or --target NAME"
+    assert verified_breaches(report) == ()
+    gates = {gate.name: gate.status for gate in verified_gates(report)}
+    assert gates["8 host compatibility"] == "not-judged"
+    asked = verify(artifact, key=keys.public)
+    assert (asked.ok, asked.target, asked.verdict) == (False, "host", "incompatible")
+    _flip(artifact)
+    changed = verify(artifact, key=keys.public, target="none")
+    assert (changed.ok, changed.verdict) == (False, "unverified")
 
 
 def test_incompatible_lists_the_reasons(tmp_path: Path, keys: Keys) -> None:

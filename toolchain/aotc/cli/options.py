@@ -30,6 +30,11 @@ def target_names(incomplete: str) -> list[str]:
     return [name for name in ("host", *builtin_targets()) if name.startswith(incomplete)]
 
 
+def verified_targets(incomplete: str) -> list[str]:
+    """The targets that an artifact may be verified for, and none."""
+    return [*target_names(incomplete), *(name for name in ("none",) if name.startswith(incomplete))]
+
+
 def precision_names(incomplete: str) -> list[str]:
     """The precisions that a build may be asked for."""
     from aotc.spec.precision import WantedPrecision
@@ -339,11 +344,13 @@ Profile = Annotated[
     ),
 ]
 TargetHost = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--target",
         metavar=_NAME_OR_FILE,
-        help="host to verify for: host (this machine), a built-in target, or a file",
-        autocompletion=target_names,
+        help="host to verify for: host (this machine), a built-in target, a file, or none: "
+        "authenticity alone",
+        show_default="host; none where there is no ONNX Runtime",
+        autocompletion=verified_targets,
     ),
 ]

@@ -111,7 +111,7 @@ def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
         )
         for step in report.steps
         # Without a policy there is nothing to judge by one.
-        if not (report.authentic and step.status == "not-run")
+        if not (report.authentic and step.status == "not-run" and step.step.startswith("7 "))
     )
     # A variant that does not run here refuses nothing while another one does.
     lost = report.verdict in ("incompatible", "unverified")
@@ -139,7 +139,7 @@ def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
 
 def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:
     """Every reason why the artifact is refused; none where it is accepted."""
-    if report.authentic and report.verdict in ("optimal", "degraded"):
+    if report.ok:
         return ()
     found = dict.fromkeys(
         (item.code, item.where, item.what, item.found) for item in report.refusals

@@ -38,7 +38,7 @@ def choose(
     """
     runs = {verdict.name for verdict in verdicts if verdict.runs}
     if wanted is not None:
-        named = _variants_named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
+        named = variants_named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
     else:
         best = next(
             (variant for variant in by_preference(manifest.variants) if variant.name in runs), None
@@ -66,7 +66,8 @@ def spec_of(variant: Variant) -> str:
     return variant.spec or variant.name
 
 
-def _variants_named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
+def variants_named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant, ...]:
+    """The variants called so, by their names or that of the profile's variant; raises AOTC-I027."""
     specs = tuple(dict.fromkeys(spec_of(variant) for variant in manifest.variants))
     names = tuple(dict.fromkeys((*specs, *(variant.name for variant in manifest.variants))))
     for name in wanted:

@@ -40,7 +40,7 @@ from aotc.providers.ort import (
 )
 from aotc.spec.manifest import WEIGHTS_OPTION
 from aotc.spec.providers import BY_ORT_NAME, CPU, GRAPH_OPTION, MANIFEST_KEYS, MAX_THREADS, STANDARD
-from aotc.spec.variant import NodePlacement, Optimization, Placement, SessionSpec
+from aotc.spec.variant import LEVEL_NAMES, NodePlacement, Optimization, Placement, SessionSpec
 from aotc.spec.versions import DRAWS_ANEW, DRAWS_KEY
 
 if TYPE_CHECKING:
@@ -81,13 +81,6 @@ CONFIG_KEYS: Final = MANIFEST_KEYS | {
     "session.save_external_prepacked_constant_initializers",
 }
 
-_LEVELS: Final = {
-    "disable": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
 TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
 # The beginning of ONNX Runtime's messages.
 _MESSAGE_PREFIX: Final = "[ONNXRuntimeError]"
@@ -121,7 +114,7 @@ def session_options(
     _require_known(spec)
     options = new_session_options(custom_ops)
     options.graph_optimization_level = getattr(
-        runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
+        runtime.GraphOptimizationLevel, LEVEL_NAMES[spec.optimization]
     )
     options.log_severity_level = 4
     if threads is not None and not 0 < threads <= MAX_THREADS:
@@ -142,7 +135,7 @@ def session_options(
 
 def level_name(level: Optimization) -> str:
     """ONNX Runtime's name of an optimization level."""
-    return _LEVELS[level]
+    return LEVEL_NAMES[level]
 
 
 def _require_known(spec: SessionSpec) -> None:

@@ -12,6 +12,7 @@ from aotc.spec.payload import CHUNK_BYTES, Finding, PayloadPath, Sha256
 from aotc.spec.profile import Profile
 from aotc.spec.reports import LoadReport, Refusal
 from aotc.spec.target import Target
+from aotc.spec.variant import Requirements, SessionSpec
 
 Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
 
@@ -481,6 +482,44 @@ class UnpackReport:
     artifact_id: Annotated[str, "sha256 of payload/aotc.json; nothing was verified"]
     files: int
     bytes: Annotated[int, "of all files"]
+
+
+@record
+class Exported:
+    """`export.json` of an export: which variant it is, and what its sessions were proven with.
+
+    `${weights}` in an option of a provider is the folder of the export.
+    """
+
+    schema: Literal["aotc.exported/1"] = "aotc.exported/1"
+    format: str
+    name: Annotated[str, "of the artifact"]
+    artifact_id: Annotated[str, "sha256 of aotc.json of the artifact, which was verified"]
+    variant: str
+    unproven: Annotated[str, "why its answers were not compared; empty: they were"] = ""
+    providers: Annotated[tuple[str, ...], "execution providers as ORT names them, in order"]
+    session: SessionSpec
+    requirements: Annotated[Requirements, "what a host must have, which nobody checks"]
+    sizes: Annotated[Mapping[str, str], "proven sizes of each free dim"] = field(
+        default_factory=dict
+    )
+    files: Annotated[Mapping[PayloadPath, Sha256], "sha256 by path; all but this file"]
+
+
+@record
+class ExportReport:
+    """`aotc export --json`."""
+
+    schema: Literal["aotc.export/1"] = "aotc.export/1"
+    artifact: Annotated[str, "path of the artifact, which was verified"]
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    output: Annotated[str, "folder that was written"]
+    format: str
+    variant: str
+    chosen: Annotated[str, "why this variant"]
+    files: Annotated[tuple[str, ...], "written, by their paths in the folder"]
+    bytes: Annotated[int, "of all files"]
+    findings: tuple[Finding, ...] = ()
 
 
 @record

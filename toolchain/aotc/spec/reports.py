@@ -39,6 +39,8 @@ from aotc.spec.variant import (
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
 Status = Literal["passed", "failed", "not-run"]
+# The target of a verification that asks for authenticity alone.
+NO_TARGET: Final = "none"
 
 
 @record
@@ -86,7 +88,10 @@ class VerifyReport:
     artifact: str
     artifact_id: Annotated[str, "sha256 of aotc.json; empty if it was not read"] = ""
     authentic: bool
-    verdict: Verdict | Literal["unverified"]
+    verdict: Annotated[
+        Verdict | Literal["authentic", "unverified"],
+        "authentic: it is, and whether it runs on a host was not asked (target none)",
+    ]
     signers: Annotated[
         tuple[str, ...], "ids (sha256 of the SPKI PEM) of keys whose signatures verified"
     ] = ()
@@ -95,7 +100,7 @@ class VerifyReport:
         "each signer's id in the policy, and names in its certificate; empty: neither",
     ] = ()
     development_key: bool = False
-    target: str
+    target: Annotated[str, "host that the variants were judged for; none: host was not asked"]
     steps: tuple[CheckResult, ...]
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -106,6 +111,16 @@ class VerifyReport:
     ] = None
     hashed_bytes: int = 0
     seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether what was asked is so: it is authentic and, if a target was, it runs there.
+
+        Who must know that it runs also compares `target`: with `none` nothing is said of that.
+        """
+        if self.target == NO_TARGET:
+            return self.authentic
+        return self.authentic and self.verdict in ("optimal", "degraded")
 
 
 # Why an artifact is refused, in a few words, by the codes of its refusals: the first that applies.

@@ -16,6 +16,14 @@ from aotc.spec.target import CustomOps, Libc, Plugin
 from aotc.spec.versions import release
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
+# As the Python package of ONNX Runtime names them.
+LEVEL_NAMES: Final[Mapping[Optimization, str]] = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
 
 _SAME_EVERYWHERE = "the same on every CPU"
 

@@ -21,13 +21,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Final, Literal
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
+from aotc.host.probe import installed_versions
 from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
+from aotc.spec.providers import RUNTIMES
 from aotc.spec.reports import (
+    NO_TARGET,
     CheckResult,
     PolicyDecision,
     Status,
@@ -57,6 +61,9 @@ STEPS = (
     "8 host compatibility",
     "9 verdict",
 )
+
+# Targets that are not described: this machine, and no host at all.
+HOST: Final = "host"
 
 # What is at the path cannot be read as an artifact.
 _NOT_AN_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
@@ -199,7 +206,7 @@ def verify(
     *,
     trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
-    target: str | Path = "host",
+    target: str | Path | None = None,
     full: bool = False,
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
@@ -209,21 +216,29 @@ def verify(
     `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
     `trust` (the path of a trust policy or a file of public keys) or `key` (the path of one public
     key) replaces the default trust, this user's development key.  A host with root keys takes only
-    a policy that they signed.  `channel` is the channel for which a policy is applied.  `target` is
-    "host", the name of a built-in target, or the path of a target file.  `full` also hashes files
-    as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is remembered about
-    a policy and the releases it accepts, so older ones may be accepted later; a finding says so.
+    a policy that they signed.  `channel` is the channel for which a policy is applied.  `full` also
+    hashes files as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is
+    remembered about a policy and the releases it accepts, so older ones may be accepted later; a
+    finding says so.
+
+    `target` is what the variants are judged for: "host" (this machine), the name of a built-in
+    target, or the path of a target file.  With "none" no host is judged, and the verdict of an
+    authentic artifact is "authentic", which says nothing of where it runs.  By default "host", and
+    "none" on a host without ONNX Runtime, which can load nothing.  `ok` of the report is the answer
+    to what was asked: steps 1 to 7 hold and, unless for "none", a variant runs on the target.
 
     A bad artifact raises no error.  Arguments that cannot be used raise AOTC-I001 (there is no such
     file), G013, G019 to G022, G035, G036, G041, G042, I021, I022, I023 or I027.
     """
     started = time.perf_counter()
     path = artifact_path(artifact)
+    target = default_target() if target is None else str(target)
     described = None
-    if str(target) != "host":
+    if target not in (HOST, NO_TARGET):
         from aotc.spec.profile_files import load_target
 
         described = load_target(target)
+    asked = _Asked(described, described.name if described is not None else target)
     trusted = resolve(
         trust,
         key,
@@ -233,13 +248,26 @@ def verify(
     ).at_present()
     return reread(
         path,
-        lambda: _verify_once(path, trusted, described, full=full, started=started),
+        lambda: _verify_once(path, trusted, asked, full=full, started=started),
         holds=lambda report: report.authentic,
     )
 
 
+def default_target() -> str:
+    """What `verify` judges the variants for where nobody says: this host, if it could load one."""
+    return HOST if installed_versions(RUNTIMES) else NO_TARGET
+
+
+@record(kw_only=False)
+class _Asked:
+    """The target that variants are judged for: described, else this host, or none, by its name."""
+
+    described: Target | None
+    name: str
+
+
 def _verify_once(
-    path: Path, trusted: Trust, described: Target | None, *, full: bool, started: float
+    path: Path, trusted: Trust, asked: _Asked, *, full: bool, started: float
 ) -> VerifyReport:
     """Run all steps on what is at the path now."""
     try:
@@ -251,7 +279,7 @@ def _verify_once(
             artifact=str(path),
             authentic=False,
             verdict="unverified",
-            target=described.name if described else "host",
+            target=asked.name,
             steps=_not_run(0, failed=True),
             refusals=tuple(refusal_of(refusal) for refusal in (error, *error.also)),
             seconds=time.perf_counter() - started,
@@ -265,15 +293,21 @@ def _verify_once(
         state.refuse(other_artifact(container.root, requested, state.artifact_id))
     authentic = not state.refusals
     compatibility: CompatibilityResult | None = None
+    verdict: Verdict | Literal["unverified", "authentic"] = "unverified"
     if authentic and state.manifest is not None:
         # 8.
-        host = described or probe_host(state.manifest)
         accepted = _accepted(state)
-        compatibility = judge(state.manifest, host, _allowed_variants(state.decision), accepted)
-        state.findings += compatibility.findings
+        if asked.name == NO_TARGET:
+            verdict, best, host_step = "authentic", None, _step_result(7, "not-run", _not_asked())
+        else:
+            host = asked.described or probe_host(state.manifest)
+            compatibility = judge(state.manifest, host, _allowed_variants(state.decision), accepted)
+            state.findings += compatibility.findings
+            verdict, best = compatibility.verdict, compatibility.best
+            status: Status = "failed" if verdict == "incompatible" else "passed"
+            host_step = _step_result(7, status, f"target {host.name}")
         state.findings += unproven_findings(state.manifest, path.name, accepted)
-        runs = compatibility.best is not None
-        if runs and state.decision is not None:
+        if verdict != "incompatible" and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
 
             try:
@@ -283,21 +317,20 @@ def _verify_once(
                 state.refuse(error)
                 state.decision = replace(state.decision, accepted=False)
                 authentic = False
-        steps.append(_step_result(7, "passed" if runs else "failed", f"target {host.name}"))
         # 9.
-        detail = compatibility.verdict + (f": {compatibility.best}" if compatibility.best else "")
-        steps.append(_step_result(8, "passed" if runs else "failed", detail))
+        status = "failed" if verdict == "incompatible" else "passed"
+        steps += [host_step, _step_result(8, status, f"{verdict}: {best}" if best else verdict)]
     else:
         steps += _not_run(7)
     return VerifyReport(
         artifact=str(path),
         artifact_id=state.artifact_id,
         authentic=authentic,
-        verdict=compatibility.verdict if compatibility else "unverified",
+        verdict=verdict,
         signers=tuple(key_id(key.pem) for key in state.signers),
         signer_names=tuple(trusted.names_of(key) for key in state.signers),
         development_key=bool(state.signers) and all(key.development for key in state.signers),
-        target=described.name if described else "host",
+        target=asked.name,
         steps=tuple(steps),
         refusals=(
             *(refusal_of(error) for error in state.refusals),
@@ -386,6 +419,12 @@ def _check_bundles(state: Examination, *, collect: bool, finish_step: Callable[[
     can_continue = finish_step()
     state.refusals += signature_refusals
     return can_continue and finish_step()
+
+
+def _not_asked() -> str:
+    """Why step 8 was not run, and what asks for it."""
+    absent = "" if installed_versions(RUNTIMES) else ": no ONNX Runtime here"
+    return f"not asked{absent}; --target host asks, or --target NAME"
 
 
 def _with_detail(result: CheckResult, detail: str) -> CheckResult:

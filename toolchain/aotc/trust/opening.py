@@ -10,6 +10,7 @@ from typing import Final
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_write, translated_errors
 from aotc.base.files.folders import MANIFEST, PAYLOAD
+from aotc.base.progress import Tally
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
@@ -128,9 +129,13 @@ _BUFFER: Final = 1 << 20
 
 
 def copy_files(
-    container: Container, manifest: Manifest, paths: Iterable[str], folder: Path
+    container: Container,
+    manifest: Manifest,
+    paths: Iterable[str],
+    folder: Path,
+    tally: Tally | None = None,
 ) -> None:
-    """Copy payload files into `folder`, under their paths.
+    """Copy payload files into `folder`, under their paths; `tally` counts their bytes.
 
     Raises AOTC-G005 where a digest differs, G006, G014 (a model refers to other files), I018, I026.
     """
@@ -146,6 +151,8 @@ def copy_files(
                 while part := source.read(_BUFFER):
                     digest.update(part)
                     file.write(part)
+                    if tally is not None:
+                        tally.add(len(part))
         except OSError as error:
             raise cannot_write(error, "cannot copy a file of the artifact", path) from None
         if digest.hexdigest() != entries[path].sha256:

@@ -282,6 +282,14 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Every sample of the calibration data is 0 in all inputs. No scale follows from it, and "
      "the variant would be judged by the same zeros.",
      "Give samples of real inputs, preprocessed as calls are."),
+    ("AOTC-I118", "one of several variants is exported", FINDING,
+     "The artifact has several variants, and an export holds one, so that calls are not routed among them. Without "
+     "--variant it is the one that this host would load, else the first that needs no CPU feature.",
+     "Name another with --variant, and export each into a folder of its own."),
+    ("AOTC-I119", "variant cannot be exported", INPUT,
+     "The variant consists of several graphs by size, of which a folder holds one; or two of its files would have one "
+     "name there.",
+     "Name one of its graphs with --variant: 'aotc inspect ARTIFACT' lists them."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

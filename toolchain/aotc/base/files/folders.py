@@ -31,6 +31,8 @@ PAYLOAD: Final = "payload"
 ATTESTATIONS: Final = "attestations"
 MANIFEST: Final = f"{PAYLOAD}/aotc.json"
 """The file that makes a folder an artifact.  It is removed first when a folder is emptied."""
+EXPORTED: Final = "export.json"
+"""The file that makes a folder an export of an artifact."""
 
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:

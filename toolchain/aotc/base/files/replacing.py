@@ -14,8 +14,9 @@ from typing import Final, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
-from aotc.base.files.folders import ATTESTATIONS, FOLDER, MANIFEST, PAYLOAD
+from aotc.base.files.folders import ATTESTATIONS, EXPORTED, FOLDER, MANIFEST, PAYLOAD
 from aotc.base.files.locks import mounted_in
+from aotc.base.records import record
 
 # What may be replaced, and how a finished file or folder takes its name in one step.
 #
@@ -31,8 +32,27 @@ NEW: Final = "new"
 OLD: Final = "old"
 """The old output that was moved aside, in the same folder as the draft that replaces it."""
 
-# Everything that an artifact's folder contains; anything else in it belongs to somebody.
-_PARTS: Final = frozenset((PAYLOAD, ATTESTATIONS))
+
+@record(kw_only=False)
+class FolderKind:
+    """A folder that is written as a whole: its name, and the file that makes it one.
+
+    `parts` is everything that it contains, as anything else in it belongs to somebody; None: that
+    is for the caller to know.
+    """
+
+    name: str
+    marker: str
+    parts: frozenset[str] | None = None
+
+    def is_at(self, folder: Path) -> bool:
+        """Whether a folder, and not a link to one, is of this kind."""
+        return not folder.is_symlink() and (folder / self.marker).is_file()
+
+
+ARTIFACT: Final = FolderKind("an artifact", MANIFEST, frozenset((PAYLOAD, ATTESTATIONS)))
+EXPORT: Final = FolderKind("an export", EXPORTED)
+_MARKERS: Final = (MANIFEST, EXPORTED)
 # Another process may replace the same output: the slower one tries again.
 _MAX_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
@@ -59,6 +79,7 @@ def check_output(
     place: Path,
     *,
     folder: bool = False,
+    kind: FolderKind = ARTIFACT,
     force: bool = False,
     writes_through: bool = False,
     fix: str = "",
@@ -66,12 +87,12 @@ def check_output(
     """Raise AOTC-I017 if what is at `place` must stay, AOTC-I026 if nothing can be written there.
 
     Without `force` anything that exists stays.  With it, an output that is a `folder` replaces only
-    the folder of an artifact with nothing else in it, and a file replaces only a regular file that
-    this user may write.  Other folders, links, devices and pipes always stay.
+    one of its `kind` with nothing else in it, and a file replaces only a regular file that this
+    user may write.  Other folders, links, devices and pipes always stay.
     `writes_through`: the caller follows links and writes to devices instead of replacing them.
     """
     try:
-        why = reason_to_keep(place, folder=folder, writes_through=writes_through)
+        why = reason_to_keep(place, folder=folder, kind=kind, writes_through=writes_through)
         if why is not None and not force:
             raise _refusal(place, "the output exists", fix)
         if why:
@@ -87,7 +108,11 @@ def check_output(
 
 
 def reason_to_keep(
-    place: Path, *, folder: bool = False, writes_through: bool = False
+    place: Path,
+    *,
+    folder: bool = False,
+    kind: FolderKind = ARTIFACT,
+    writes_through: bool = False,
 ) -> str | None:
     """Why what is at `place` must stay; empty if it may be replaced, None if there is nothing.
 
@@ -105,13 +130,13 @@ def reason_to_keep(
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             return ""
     if stat.S_ISLNK(found.st_mode):
-        return "is not an artifact but a link" if folder else "is a link"
+        return f"is not {kind.name} but a link" if folder else "is a link"
     if folder:
-        why = _reason_to_keep_folder(place)
+        why = _reason_to_keep_folder(place, kind)
         if not why or _is_unchanged(place, named):
             return why
         # Somebody replaced it meanwhile: look at the new one.
-        return reason_to_keep(place, folder=folder, writes_through=writes_through)
+        return reason_to_keep(place, folder=folder, kind=kind, writes_through=writes_through)
     if not stat.S_ISREG(found.st_mode):
         return "is a folder" if stat.S_ISDIR(found.st_mode) else "is not a regular file"
     owner = getattr(os, "geteuid", lambda: found.st_uid)()
@@ -120,15 +145,16 @@ def reason_to_keep(
     return "belongs to another user and is not writable"
 
 
-def _reason_to_keep_folder(place: Path) -> str:
-    if not place.name.strip(".") or not is_artifact(place):
-        return "is not an artifact"
+def _reason_to_keep_folder(place: Path, kind: FolderKind) -> str:
+    if not place.name.strip(".") or not kind.is_at(place):
+        return f"is not {kind.name}"
     try:
-        foreign = sorted({entry.name for entry in place.iterdir()} - _PARTS)
+        found = {entry.name for entry in place.iterdir()}
     except FileNotFoundError:
-        return "is not an artifact"
+        return f"is not {kind.name}"
+    foreign = sorted(found - kind.parts) if kind.parts is not None else ()
     if foreign:
-        return f"contains {foreign[0]!r}, which is not part of an artifact"
+        return f"contains {foreign[0]!r}, which is not part of {kind.name}"
     mounted = mounted_in(place)
     if mounted is not None:
         # Removing the replaced folder would remove what is mounted there.
@@ -143,7 +169,14 @@ def _reason_to_keep_folder(place: Path) -> str:
     return "holds the current folder" if here.is_relative_to(place.resolve()) else ""
 
 
-def put_in_place(draft: Path, place: Path, *, force: bool = False, fix: str = "") -> None:
+def put_in_place(
+    draft: Path,
+    place: Path,
+    *,
+    kind: FolderKind = ARTIFACT,
+    force: bool = False,
+    fix: str = "",
+) -> None:
     """Rename the finished file or folder `draft` to `place`.
 
     Afterwards what it replaced is at `draft`, or at `OLD` in the same folder; the caller removes
@@ -152,7 +185,7 @@ def put_in_place(draft: Path, place: Path, *, force: bool = False, fix: str = ""
     """
     folder = draft.is_dir()
     for _ in range(_MAX_TRIES):
-        check_output(place, folder=folder, force=force, fix=fix)
+        check_output(place, folder=folder, kind=kind, force=force, fix=fix)
         try:
             rename_new(draft, place)
             return
@@ -160,7 +193,7 @@ def put_in_place(draft: Path, place: Path, *, force: bool = False, fix: str = ""
             if not force:
                 raise _refusal(place, "the output exists", fix) from None
         try:
-            if _replace(draft, place, folder=folder):
+            if _replace(draft, place, kind if folder else None):
                 return
         except OSError as error:
             vanished = error.errno == errno.ENOENT and os.path.lexists(draft)
@@ -196,11 +229,6 @@ def recover(old: Path, place: Path) -> bool:
     return True
 
 
-def is_artifact(folder: Path) -> bool:
-    """Whether a folder, and not a link to one, holds an artifact."""
-    return not folder.is_symlink() and (folder / MANIFEST).is_file()
-
-
 def _is_unchanged(place: Path, found: os.stat_result) -> bool:
     try:
         return os.path.samestat(place.lstat(), found)
@@ -212,7 +240,7 @@ def _refusal(place: Path, what: str, fix: str) -> AotcError:
     return AotcError("AOTC-I017", what, where=str(place), fix=fix)
 
 
-def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
+def _replace(draft: Path, place: Path, kind: FolderKind | None) -> bool:
     """Replace what is at `place`; False if somebody else changed it meanwhile."""
     try:
         exchange(draft, place)
@@ -221,11 +249,11 @@ def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
             raise
     else:
         # It may have changed between the check and the exchange.
-        if reason_to_keep(draft, folder=folder):
+        if reason_to_keep(draft, folder=kind is not None, kind=kind or ARTIFACT):
             exchange(draft, place)
             return False
         return True
-    if not folder:
+    if kind is None:
         draft.replace(place)
         return True
     old = draft.with_name(OLD)
@@ -239,7 +267,7 @@ def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
         return _replace_in_lower_layer(draft, place, old)
     # Give `draft` the name of the folder that was moved aside; on failure move that one back.
     try:
-        if is_artifact(old):
+        if kind.is_at(old):
             draft.rename(place)
             return True
     except BaseException as error:
@@ -278,7 +306,9 @@ def _copy_complete(source: Path, target: Path) -> None:
 
 def _is_remainder(place: Path, complete: Path) -> bool:
     """Whether `place` is an emptied artifact's remainder: everything in it is in `complete` too."""
-    if place.is_symlink() or not place.is_dir() or (place / MANIFEST).exists():
+    if place.is_symlink() or not place.is_dir():
+        return False
+    if any((place / marker).exists() for marker in _MARKERS):
         return False
     return all(
         os.path.lexists(complete / path.relative_to(place))
@@ -393,7 +423,7 @@ def erase(path: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Remove everything in a folder, the manifest of an artifact first; raises OSError."""
+    """Remove everything in a folder, first what makes it one of its kind; raises OSError."""
     descriptor = os.open(folder, FOLDER)
     try:
         empty_open(descriptor)
@@ -403,13 +433,14 @@ def empty(folder: Path) -> None:
 
 def empty_open(descriptor: int) -> None:
     """Remove everything in an open folder."""
-    try:
-        os.unlink(MANIFEST, dir_fd=descriptor)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except PermissionError:
-        _make_writable(descriptor)
-        os.unlink(MANIFEST, dir_fd=descriptor)
+    for marker in _MARKERS:
+        try:
+            os.unlink(marker, dir_fd=descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except PermissionError:
+            _make_writable(descriptor)
+            os.unlink(marker, dir_fd=descriptor)
     for name in os.listdir(descriptor):
         if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
             try:

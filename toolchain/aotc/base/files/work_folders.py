@@ -39,7 +39,15 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write, is_full
 from aotc.base.files.locks import lock_or_close
-from aotc.base.files.replacing import NEW, OLD, check_output, erase, recover
+from aotc.base.files.replacing import (
+    ARTIFACT,
+    NEW,
+    OLD,
+    FolderKind,
+    check_output,
+    erase,
+    recover,
+)
 
 # How long a folder whose process cannot be looked up must be unchanged.
 MINUTE_SECONDS = 60.0
@@ -68,12 +76,13 @@ def prepare_output(
     place: Path,
     *,
     folder: bool = False,
+    kind: FolderKind = ARTIFACT,
     force: bool = False,
     fix: str = "",
 ) -> None:
     """Remove abandoned folders next to an output, then call `check_output`; raises what it does."""
     remove_abandoned_in(place.absolute().parent, place.name)
-    check_output(place, folder=folder, force=force, fix=fix)
+    check_output(place, folder=folder, kind=kind, force=force, fix=fix)
 
 
 @contextlib.contextmanager

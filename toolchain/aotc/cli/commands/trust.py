@@ -157,7 +157,7 @@ def explain(
     policy: _Policy,
     artifact: Artifact,
     channel: Channel = None,
-    target: TargetHost = "host",
+    target: TargetHost = None,
     json: Json = False,
 ) -> int:
     """Show which rule decides, and why.
@@ -170,7 +170,7 @@ def explain(
     from aotc.trust.gate import verify
     from aotc.trust.policy.host_trust import resolve
 
-    described = None if target == "host" else load_target(target)
+    described = None if target in (None, "host", "none") else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
     respond(report, explained_view, json=json)

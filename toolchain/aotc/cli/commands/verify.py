@@ -39,7 +39,7 @@ def verify(
     key: PublicKey = None,
     unsafe_no_trust_state: NoTrustState = False,
     channel: Channel = None,
-    target: TargetHost = "host",
+    target: TargetHost = None,
     full: Annotated[
         bool, typer.Option("--full", help="also hash, as a whole, files whose chunks were hashed")
     ] = False,
@@ -53,12 +53,16 @@ def verify(
     """Check an artifact's signature, digests and fit to a host.
 
     The exit status is 0 if the artifact is authentic, the trust policy accepts it, and one of its
-    variants runs on the host; else 1. Every reason is listed. With a policy, the highest sequence,
-    the release and the time are recorded, so that nothing older is accepted later.
+    variants runs on the target; else 1. With '--target none', the default without ONNX Runtime, it
+    is 0 if it is authentic and accepted, wherever it runs. Every reason is listed. With a policy,
+    the highest sequence, the release and the time are recorded, so that nothing older is accepted
+    later.
     """
     from aotc.cli.run_reporting import Run, reported
+    from aotc.trust.gate import default_target
     from aotc.trust.gate import verify as run_gate
 
+    target = target or default_target()
     stated = {"artifact": str(artifact), "target": target}
     with reported(Run("verify", reports, form, json=json, others=(artifact,), **stated)) as run:
         report = run_gate(
@@ -70,8 +74,7 @@ def verify(
             channel=channel,
             unsafe_no_trust_state=unsafe_no_trust_state,
         )
-        accepted = report.authentic and report.verdict in ("optimal", "degraded")
-        status = EXIT_YES if accepted else EXIT_NO
+        status = EXIT_YES if report.ok else EXIT_NO
         if run.is_wanted:
             from aotc.report.runs import verified_breaches, verified_gates
 

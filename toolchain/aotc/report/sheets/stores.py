@@ -1,11 +1,22 @@
-"""What `aotc install`, `store`, `cache`, `pack` and `unpack` show."""
+"""What `aotc install`, `store`, `cache`, `pack`, `unpack` and `export` show."""
 
 from __future__ import annotations
 
 from aotc.base.text import size
-from aotc.report.sheet import Facts, Heading, Sheet, count, findings_table, short, table, to_minute
+from aotc.report.sheet import (
+    Facts,
+    Heading,
+    Sheet,
+    count,
+    findings_table,
+    first,
+    short,
+    table,
+    to_minute,
+)
 from aotc.spec.command_reports import (
     CacheListReport,
+    ExportReport,
     InstallReport,
     PackReport,
     PruneReport,
@@ -99,3 +110,22 @@ def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> 
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
     return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]
+
+
+def export_view(report: ExportReport) -> Sheet:
+    """What `aotc export` wrote, and what nobody checks from then on."""
+    rows = [
+        ("artifact", report.artifact_id),
+        ("variant", f"{report.variant}, {report.chosen}"),
+        ("files", first(report.files, 6)),
+        ("size", size(report.bytes)),
+        (
+            "not checked",
+            "signature, digests, host, placement, sizes, golden answers: README.md says more",
+        ),
+    ]
+    return [
+        Heading(report.output, f"{count(len(report.files), 'file')} exported, as {report.format}"),
+        Facts(rows),
+        findings_table(report.findings),
+    ]

@@ -75,6 +75,8 @@ def explained_view(report: VerifyReport) -> Sheet:
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
         return f"REFUSED: {refused_because(report)}", FAILED
+    if report.verdict == "authentic":
+        return "AUTHENTIC: whether it runs on a host was not asked", PASSED
     if report.verdict == "incompatible":
         return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
     if report.verdict == "degraded":

@@ -23,8 +23,15 @@ class OnnxRuntimeVersion(Check):
         fix = f'pip install "onnxruntime>={minimum},<{below}"'
         if host.onnxruntime is None:
             if host.probed:
+                others = (
+                    "'aotc verify' judges for another host with --target NAME, and for none with "
+                    "--target none"
+                )
                 return self.refuse(
-                    "ONNX Runtime is not installed", expected=expected, found="none", fix=fix
+                    "ONNX Runtime is not installed",
+                    expected=expected,
+                    found="none",
+                    fix=f"{fix}; {others}",
                 )
             return self.unchecked(f"ONNX Runtime {expected}", host)
         if at_least(host.onnxruntime, minimum) and not at_least(host.onnxruntime, below):
