@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.errors import AotcError, install_extra
+from aotc.base.registry import Deferred
 from aotc.runtime import reporting
 from aotc.runtime.listener import Call, Listener, LoadedModel, LoadedVariant, TimedLoad
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Histogram, Metric
+    import prometheus_client as prometheus
+else:
+    prometheus = Deferred("prometheus_client")
 
 # Of the variable, `prometheus_client` looks at its presence.
 _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -65,7 +68,9 @@ _GAUGES: Final = {
 class PrometheusMetrics:
     """Metrics of all models of this process, from here on; make it before they are loaded."""
 
-    def __init__(self, registry: CollectorRegistry | Literal["default"] | None = "default") -> None:
+    def __init__(
+        self, registry: prometheus.CollectorRegistry | Literal["default"] | None = "default"
+    ) -> None:
         """`registry` is where they are registered; "default" is the client's, None is nowhere.
 
         Raises AOTC-I019 if `prometheus_client` is not installed.
@@ -80,7 +85,7 @@ class PrometheusMetrics:
             self._sink.describe(model)
             self._sink.changed(model)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         """All metric families of this process, as a registry asks for them."""
         return self._sink.collect()
 
@@ -118,11 +123,13 @@ class _Sink(Listener):
             name: client.Gauge(name, text, labels, registry=None, multiprocess_mode=mode)
             for name, (text, labels, mode) in _GAUGES.items()
         }
-        self._histograms: dict[tuple[float, ...], Histogram] = {}
+        self._histograms: dict[tuple[float, ...], prometheus.Histogram] = {}
+        self._counts: dict[tuple[str, ...], prometheus.Counter] = {}
+        self._times: dict[tuple[object, ...], prometheus.Histogram] = {}
         self._begun: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         for instrument in (*self._counters.values(), *self._gauges.values()):
             yield from instrument.collect()
         histograms = tuple(self._histograms.values())
@@ -164,7 +171,7 @@ class _Sink(Listener):
 
     def call(self, model: LoadedModel, call: Call) -> None:
         labels = (model.name, call.variant)
-        self._durations(model.latency_buckets).labels(*labels).observe(call.seconds)
+        self._durations(model.latency_buckets, labels).observe(call.seconds)
         self._count("aotc_calls", *labels, call.route)
         self._count("aotc_input_elements", *labels, by=call.given)
         self._count("aotc_padding_elements", *labels, by=call.added)
@@ -183,20 +190,27 @@ class _Sink(Listener):
         self._count("aotc_captures", model.name, variant)
 
     def _count(self, name: str, *labels: str, by: int = 1) -> None:
-        self._counters[name].labels(*labels).inc(by)
+        # The client takes several microseconds to find one by its labels.
+        found = self._counts.get((name, *labels))
+        if found is None:
+            found = self._counts[name, *labels] = self._counters[name].labels(*labels)
+        found.inc(by)
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         self._gauges[name].labels(*labels).set(value)
 
-    def _durations(self, buckets: tuple[float, ...]) -> Histogram:
-        found = self._histograms.get(buckets)
+    def _durations(
+        self, buckets: tuple[float, ...], labels: tuple[str, str]
+    ) -> prometheus.Histogram:
+        found = self._times.get((buckets, *labels))
         if found is None:
             with self._lock:
-                found = self._histograms.get(buckets) or self._client.Histogram(
+                every = self._histograms.get(buckets) or self._client.Histogram(
                     _DURATION, "Time of calls that answered.", _VARIANT, registry=None,
                     buckets=buckets,
                 )  # fmt: skip
-                self._histograms[buckets] = found
+                self._histograms[buckets] = every
+            found = self._times[buckets, *labels] = every.labels(*labels)
         return found
 
 
