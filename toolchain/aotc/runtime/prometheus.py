@@ -8,7 +8,6 @@ each writes into files of that folder, and whoever is scraped reads all of them.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -25,6 +24,7 @@ else:
 # Of the variable, `prometheus_client` looks at its presence.
 _SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
 _DURATION: Final = "aotc_call_duration_seconds"
+_HELP: Final = "Time of calls that answered."
 _VARIANT: Final = ("model", "variant")
 
 _COUNTERS: Final = {
@@ -127,7 +127,6 @@ class _Sink(Listener):
         self._counts: dict[tuple[str, ...], prometheus.Counter] = {}
         self._times: dict[tuple[object, ...], prometheus.Histogram] = {}
         self._begun: set[tuple[str, ...]] = set()
-        self._lock = threading.Lock()
 
     def collect(self) -> Iterator[prometheus.Metric]:
         for instrument in (*self._counters.values(), *self._gauges.values()):
@@ -204,12 +203,11 @@ class _Sink(Listener):
     ) -> prometheus.Histogram:
         found = self._times.get((buckets, *labels))
         if found is None:
-            with self._lock:
-                every = self._histograms.get(buckets) or self._client.Histogram(
-                    _DURATION, "Time of calls that answered.", _VARIANT, registry=None,
-                    buckets=buckets,
-                )  # fmt: skip
-                self._histograms[buckets] = every
+            # Without a lock, which a fork might find taken: of two made at once, one is forgotten.
+            every = self._histograms.setdefault(
+                buckets,
+                self._client.Histogram(_DURATION, _HELP, _VARIANT, registry=None, buckets=buckets),
+            )
             found = self._times[buckets, *labels] = every.labels(*labels)
         return found
 
