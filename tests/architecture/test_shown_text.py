@@ -36,6 +36,7 @@ IMPORTED = {
     ("trust/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("pipeline/task_metrics.py", "traceback"): "reads the lines of frames alone",
     ("providers/cuda.py", "logging"): "to keep onnxscript quiet",
+    ("base/logs.py", "logging"): "each text through `printable`, for who listens",
     ("trust/key_loading.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,30 @@ def test_sizes_of_the_profile_are_captured_before_the_model_is_ready(captured: B
             for size in one.cuda_graphs.sizes
         ]
         assert {size["batch"] for size in promised} == {size["batch"] for size in sizes}
+
+
+def test_captures_and_calls_without_a_graph_are_counted(captured: Built) -> None:
+    with aotc.load(captured.path) as model:
+        sizes = [size for runner in model._runners for size in getattr(runner, "captured", ())]
+        assert model.telemetry.snapshot().captures == len(sizes) > 0
+        model.run(image(4, 0))
+        call = model.bind(image(5, 0))
+        call()
+        found = model.telemetry.snapshot()
+        assert (found.captures, found.calls, found.fallbacks) == (len(sizes) + 1, 2, {})
+
+
+def test_a_child_of_a_process_that_used_cuda_is_refused(captured: Built) -> None:
+    with aotc.load(captured.path) as model:
+        pid = os.fork()
+        if not pid:
+            try:
+                aotc.load(captured.path)
+            except AotcError as error:
+                os._exit(int(error.code.removeprefix("AOTC-R")))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 35
+        model.run(image(4, 0))
 
 
 def test_small_weights_are_not_read_into_page_locked_memory(captured: Built) -> None:

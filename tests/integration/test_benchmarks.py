@@ -34,6 +34,7 @@ PLAIN = (
     "auto_half",
     "int4_decoder",
     "calls",
+    "listeners",
     "startup",
 )
 WITH_OPENVINO = ("openvino_latency", "openvino_load", "openvino_lengths", "cached_build", "tuned")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from aotc.runtime.binding import BoundCall, DeviceTensor
     from aotc.runtime.loading import load
     from aotc.runtime.model import Model
-    from aotc.runtime.telemetry import Telemetry, TelemetryCollector, prometheus_text
+    from aotc.runtime.prometheus import PrometheusMetrics
+    from aotc.runtime.telemetry import Telemetry
     from aotc.session.worker_pool import Workers
     from aotc.spec.bench_reports import BenchReport, NodesReport, NodeTime, Timing
     from aotc.spec.command_reports import (
@@ -97,10 +98,10 @@ __all__ = [
     "Place",
     "PlanRow",
     "Profile",
+    "PrometheusMetrics",
     "Refusal",
     "Signer",
     "Telemetry",
-    "TelemetryCollector",
     "TelemetryReport",
     "Timing",
     "Value",
@@ -124,7 +125,6 @@ __all__ = [
     "load_profile",
     "printable",
     "profile_learn",
-    "prometheus_text",
     "to_json",
     "verify",
     "write_page",
@@ -164,10 +164,10 @@ _PUBLIC = {
     "Place": "aotc.base.errors",
     "PlanRow": "aotc.spec.command_reports",
     "Profile": "aotc.spec.profile",
+    "PrometheusMetrics": "aotc.runtime.prometheus",
     "Refusal": "aotc.spec.reports",
     "Signer": "aotc.spec.trust_policy",
     "Telemetry": "aotc.runtime.telemetry",
-    "TelemetryCollector": "aotc.runtime.telemetry",
     "TelemetryReport": "aotc.spec.traffic",
     "Timing": "aotc.spec.bench_reports",
     "Value": "aotc.spec.payload",
@@ -190,7 +190,6 @@ _PUBLIC = {
     "load_profile": "aotc.spec.profile_files",
     "printable": "aotc.base.text",
     "profile_learn": "aotc.tools.learn",
-    "prometheus_text": "aotc.runtime.telemetry",
     "to_json": "aotc.spec.json",
     "verify": "aotc.trust.gate",
     "write_page": "aotc.report.html.artifact_page",

@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from user_calls import ARTIFACT, KEY, UserCalls, answers
 
 from aotc.base.errors import AotcError
+from aotc.session.device.cuda_place import CudaPlace
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
 
-USES = ("run", "route", "bind", "bound", "warm", "enter")
+USES = ("run", "route", "bind", "bound", "warm", "enter", "tensor", "array", "shared")
 SECONDS = 60
 
 
@@ -89,6 +91,9 @@ def test_the_parents_model_is_refused(use: str, setting: UserCalls) -> None:
         "bound": lambda: bound(),
         "warm": model.warm,
         "enter": model.__enter__,
+        "tensor": bound.outputs["logits"].numpy,
+        "array": lambda: np.asarray(bound.inputs["image"]),
+        "shared": lambda: np.from_dlpack(bound.outputs["logits"]),
     }
     for _ in range(10):
         assert child(uses[use]) == 26
@@ -104,6 +109,16 @@ def test_a_child_loads_its_own(setting: UserCalls) -> None:
 
     for _ in range(3):
         assert child(act) == 0
+
+
+def test_cuda_of_the_parent_is_refused_in_a_child() -> None:
+    place = CudaPlace()
+    for _ in range(2):
+        assert child(lambda: CudaPlace().settings()) == 0
+    place.settings()
+    for use in (place.settings, place.device, place.begin, lambda: CudaPlace().settings()):
+        assert child(use) == 35
+    place.settings()
 
 
 @pytest.mark.usefixtures("busy")

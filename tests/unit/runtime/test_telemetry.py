@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from aotc.runtime.listener import LoadedModel, LoadedVariant
 from aotc.runtime.telemetry import Telemetry, percentile
 from aotc.spec.codec import decode
 from aotc.spec.json_schema import schema_of
@@ -45,6 +46,8 @@ def test_what_is_counted() -> None:
         "padding_share": 2 / 48,
         "first_call_seconds": 0.5,
         "latency_seconds": {"p50": 0.2, "p90": 0.5, "p99": 0.5, "max": 0.5},
+        "fallbacks": {},
+        "captures": 0,
     }
     assert variants["small"] == {
         "calls": 2,
@@ -56,9 +59,32 @@ def test_what_is_counted() -> None:
         "first_call_delta_seconds": 0.4,
         "total_seconds": 0.6,
         "latency_seconds": {"p50": 0.1, "p90": 0.5, "p99": 0.5, "max": 0.5},
+        "fallbacks": {},
+        "captures": 0,
+        "nodes": {},
+        "misplaced_nodes": 0,
     }
     assert variants["large"]["calls"] == 1
     json.dumps(variants, allow_nan=False)
+
+
+def test_what_did_not_run_as_preferred_is_counted() -> None:
+    telemetry = Telemetry(["small", "large"])
+    nodes = {"CPUExecutionProvider": 3, "CUDAExecutionProvider": 4}
+    small = LoadedVariant("small", "CUDAExecutionProvider", "keep", nodes, 3, ("placement",))
+    large = LoadedVariant("large", "CUDAExecutionProvider", "keep", {}, 0, ())
+    telemetry.begin(LoadedModel("toy", "ab", "", "degraded", [small, large]))
+    telemetry.call(0.1, variant="small", missed_graph=True)
+    telemetry.call(0.1, variant="small")
+    telemetry.call(0.1, variant="large", missed_graph=True)
+    telemetry.call(0.1, variant="large")
+    telemetry.capture("large")
+    found = telemetry.snapshot()
+    assert (found.fallbacks, found.captures) == ({"graph": 2, "placement": 2}, 1)
+    one, other = found.variants["small"], found.variants["large"]
+    assert (one.fallbacks, one.captures) == ({"graph": 1, "placement": 2}, 0)
+    assert (one.nodes, one.misplaced_nodes) == (nodes, 3)
+    assert (other.fallbacks, other.captures) == ({"graph": 1}, 1)
 
 
 def test_percentiles_speak_of_the_latest_calls() -> None:

@@ -512,3 +512,19 @@ def test_a_closed_runner_frees_the_memory_of_its_device() -> None:
     with_sizes = CapturingRunner(session(), Counted(), graphs, "variant v")
     with_sizes.close()
     assert closed == [0]
+
+
+def test_captures_are_told_and_calls_without_their_graph_are_known() -> None:
+    promised, other = {"batch": 2, "width": 4}, {"batch": 3, "width": 4}
+    told: list[str] = []
+    with_sizes = runner()
+    with_sizes.on_capture = lambda: told.append("captured")
+    with_sizes.run(ones(2, 4), None, promised)
+    assert with_sizes.missed_graph(promised)
+    assert with_sizes.capture(ones(2, 4), promised)
+    with_sizes.run(ones(2, 4), None, promised)
+    with_sizes.run(ones(3, 4), None, other)
+    assert not with_sizes.missed_graph(promised)
+    assert not with_sizes.missed_graph(other), "nothing is promised of this size"
+    assert told == ["captured"]
+    with_sizes.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from aotc.base import logs
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
@@ -46,7 +47,12 @@ class Clock:
             self.reporter.end()
         finally:
             # Of a build that fails as well: its report tells how long what it did took.
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+            seconds = time.monotonic() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            text = f"{name} {detail}".strip()
+            logs.log(
+                "build", logs.DEBUG, f"{text} took {seconds:.3f} s", stage=name, seconds=seconds
+            )
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""

@@ -38,6 +38,7 @@ from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
+from aotc.spec.profile import TelemetrySpec
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES, runtime_range
 from aotc.spec.run_report import Gate, Measurement
@@ -305,6 +306,9 @@ def manifest_of(
 ) -> Manifest:
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
     profile = encode(without_folders(context.profile), full=True)
+    if context.profile.telemetry == TelemetrySpec():
+        # Ids of what was built before there was this field stay.
+        del profile["telemetry"]
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     random = analyzed.source.random
     return Manifest(

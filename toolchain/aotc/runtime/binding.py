@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def bind_call(
     runners: Sequence[Runner],
     padder: Padder,
     stream: Any,
-    counted: Callable[[Route, tuple[str, ...]], Callable[[float], None]],
+    counted: Callable[[Route, tuple[str, ...]], Counted],
     model: object,
 ) -> BoundCall:
     """A bound call of the variant that takes such inputs; see `Model.bind`.
@@ -134,6 +135,13 @@ def _stream_handle(stream: Any) -> int:
 Start = tuple[int, ...]
 
 
+class Counted(Protocol):
+    """What counts the calls of one route."""
+
+    def __call__(self, seconds: float, /, *, missed_graph: bool) -> None:
+        """A call has answered in `seconds`; see `Telemetry.call`."""
+
+
 class BoundInput:
     """One input: `memory` in the shape that was given, and the `buffer` that the session reads.
 
@@ -179,7 +187,7 @@ class BoundCall:
         *,
         sizes: Mapping[str, int],
         stream: int | None,
-        counted: Callable[[float], None],
+        counted: Counted,
         check_values: Callable[[Mapping[str, Given]], None] | None,
         model: object,
     ) -> None:
@@ -225,6 +233,10 @@ class BoundCall:
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
         self._here = _Here()
         self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
+        # Those that capture do so at all sizes.
+        self._missed_graph = not self.captured and (
+            isinstance(runner, CapturingRunner) or runner.missed_graph(sizes)
+        )
         self._cropped = {
             name: self._crop_buffer(name, slices)
             for name in self._names
@@ -287,7 +299,7 @@ class BoundCall:
                 self._crop()
         if captures:
             self._here.captured = True
-        self._counted(time.perf_counter() - started)
+        self._counted(time.perf_counter() - started, missed_graph=self._missed_graph)
         return self.outputs
 
     def close(self) -> None:
@@ -336,6 +348,7 @@ class BoundCall:
                 runner.note(f"a bound call runs without a graph: {wrong}")
                 return FixedRun(session, device, buffers)
         self._here.captured = True
+        runner.on_capture()
         return run
 
     def _copies(self, buffers: Mapping[str, ort.OrtValue]) -> dict[str, ort.OrtValue]:
@@ -454,6 +467,12 @@ class DeviceTensor:
         """`value` is in the memory of `device`."""
         self.value = value
         self._device = device
+        self._process = os.getpid()
+
+    def _refuse_child(self) -> None:
+        """Raise AOTC-R026 in a forked child: what is on a device, and its lock, are not there."""
+        if os.getpid() != self._process:
+            raise closed_error(left=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -476,7 +495,8 @@ class DeviceTensor:
         return int(self.value.data_ptr())
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy on the host."""
+        """A copy on the host; raises AOTC-R026 in a child that was forked later."""
+        self._refuse_child()
         with GATE.used(), self._device.lock:
             return read_values([self.value], self._device)[0]
 
@@ -498,8 +518,9 @@ class DeviceTensor:
 
         It is of DLPack before 1.0, which consumers of every version take, numpy as a view that
         it does not write to.  With `copy` it has memory of its own.  Raises BufferError for
-        another device than its own.
+        another device than its own, and AOTC-R026 in a child that was forked later.
         """
+        self._refuse_child()
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
         capsule = (self._copy() if copy else self.value).__dlpack__()

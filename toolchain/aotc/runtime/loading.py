@@ -15,6 +15,8 @@ from aotc.base.interruptions import Interrupted, stop_if_interrupted, uninterrup
 from aotc.base.records import replace
 from aotc.base.registry import Deferred
 from aotc.host.nvidia import missing_gpu
+from aotc.runtime.listener import LoadedModel, LoadedVariant
+from aotc.runtime.reporting import Load
 from aotc.runtime.routing import choose, spec_of
 from aotc.runtime.store.system_store import take
 from aotc.runtime.store.user_store import StoredArtifact
@@ -66,6 +68,7 @@ def load(
     rerun_fixtures: bool = False,
     device: int = 0,
     stream: int | None = None,
+    name: str | None = None,
 ) -> models.Model:
     """Load a signed artifact; what was verified is what is loaded.
 
@@ -94,7 +97,8 @@ def load(
     default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution providers, by ONNX
     Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
     `custom_ops` are the libraries of custom operators that the artifact requires and does not ship;
-    by default $AOTC_CUSTOM_OPS (paths, separated as in PATH).
+    by default $AOTC_CUSTOM_OPS (paths, separated as in PATH).  `name` is what logs, spans and
+    metrics call the model (None: the name in its manifest).
 
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
     R028, C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
@@ -114,23 +118,26 @@ def load(
         # The next step hashes these files.
         return _files_of(promised, _may_load(promised, verdicts, likely, variant)) if likely else ()
 
-    with ExitStack() as opened:
+    with Load(path, name) as told, ExitStack() as opened:
         opened.push(imports.end_if_interrupted)
-        stored = take_stored(reads)
+        with told.stage("verify"):
+            stored = take_stored(reads)
         opened.callback(stored.hold.close)
         # 2.
-        compatible, chosen = _choose_variants(stored, variant, libraries, operators)
-        if not _all_hashed(stored, compatible, chosen, variant):
-            # A policy, or another probe of this host, led to another choice than expected.
-            stored.hold.close()
-            stored = take_stored(lambda promised: [entry.path for entry in promised.files])
-            opened.callback(stored.hold.close)
+        with told.stage("choose"):
             compatible, chosen = _choose_variants(stored, variant, libraries, operators)
-        manifest = stored.authentic.manifest
-        # Budgets and fallback are in it; a malformed profile must be refused here.
-        profile_of(manifest)
-        # A load that has no ONNX Runtime must not change the trust state.
-        open_model = imports.end().open_model
+            if not _all_hashed(stored, compatible, chosen, variant):
+                # A policy, or another probe of this host, led to another choice than expected.
+                stored.hold.close()
+                stored = take_stored(lambda promised: [entry.path for entry in promised.files])
+                opened.callback(stored.hold.close)
+                compatible, chosen = _choose_variants(stored, variant, libraries, operators)
+            manifest = stored.authentic.manifest
+            # Budgets and fallback are in it; a malformed profile must be refused here.
+            profile_of(manifest)
+        with told.stage("import"):
+            # A load that has no ONNX Runtime must not change the trust state.
+            open_model = imports.end().open_model
         remember_release(stored.authentic)
         earlier_findings: list[Finding] = []
         while True:
@@ -146,6 +153,7 @@ def load(
                     earlier_findings,
                     record,
                     record_bytes,
+                    told=told,
                     rerun_fixtures=rerun_fixtures,
                     placed=placed,
                 )
@@ -163,13 +171,53 @@ def load(
                 # The runners that were closed have closed their device.
                 placed = CudaPlace(index=device, stream=stream)
         # 5.
+        opened.callback(ready.close)
+        loaded = _loaded(told, stored, compatible, ready, stands_in=variant is None)
+        ready.telemetry.begin(loaded)
         if warm_up:
-            opened.callback(ready.close)
             stop_if_interrupted()
-            ready.warm(None if warm_up is True else warm_up)
+            with told.stage("warm-up"):
+                ready.warm(None if warm_up is True else warm_up)
+        told.done(loaded)
         # What is open is the model's from here on.
         opened.pop_all()
     return ready
+
+
+# Of a variant that does not fit this host, or failed there, in whose place another was loaded.
+_STANDS_IN: Final = frozenset({"AOTC-C010", "AOTC-P009"})
+
+
+def _loaded(
+    told: Load,
+    stored: StoredArtifact,
+    compatible: CompatibleArtifact,
+    model: models.Model,
+    *,
+    stands_in: bool,
+) -> LoadedModel:
+    """What is told of a model; `stands_in`: whether another variant than the best is a fallback."""
+    report, decision = model.report, stored.authentic.decision
+    other = stands_in and any(finding.code in _STANDS_IN for finding in report.findings)
+    release = decision.release if decision is not None else None
+    return LoadedModel(
+        told.name or model.manifest.name,
+        report.artifact_id,
+        release.value if release is not None else "",
+        compatible.verdict,
+        [
+            LoadedVariant(
+                variant.name,
+                variant.providers[0],
+                variant.precision,
+                load.nodes,
+                load.misplaced_nodes,
+                ("variant",) * other + ("placement",) * bool(load.misplaced_nodes),
+            )
+            for variant, load in zip(model.variants, report.variants, strict=True)
+        ],
+        profile_of(model.manifest).telemetry.latency_buckets,
+    )
 
 
 def open_stored(
@@ -187,7 +235,16 @@ def open_stored(
     compatible, chosen = _choose_variants(stored, variant, libraries, custom_ops)
     open_model = EngineImports().end().open_model
     opened: models.Model = open_model(
-        stored, compatible, chosen, None, libraries, custom_ops, (), None, 0
+        stored,
+        compatible,
+        chosen,
+        None,
+        libraries,
+        custom_ops,
+        (),
+        None,
+        0,
+        told=Load(stored.folder, None),
     )
     return opened
 

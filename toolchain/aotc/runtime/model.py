@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -89,6 +89,8 @@ class Model:
         self._padder = Padder(manifest.inputs, manifest.padding)
         self._copied: set[str] = set()
         self._outputs = tuple(value.name for value in manifest.outputs)
+        for variant, runner in zip(self.variants, self._runners, strict=True):
+            runner.on_capture = partial(self.telemetry.capture, variant.name)
         _note(self)
 
     @property
@@ -191,6 +193,7 @@ class Model:
             for index, load in enumerate(self._report.variants):
                 if load.warmed:
                     self._let_draw(index, anew=False)
+        self.telemetry.change(ready=self.ready)
 
     def _let_draw(self, index: int, *, anew: bool) -> None:
         """Each run of a variant draws anew, or goes on, if that is the artifact's policy."""
@@ -206,6 +209,8 @@ class Model:
             warmed,
             session_seconds=before.session_seconds,
             warmup_seconds=before.warmup_seconds + warmed.warmup_seconds,
+            nodes=before.nodes,
+            misplaced_nodes=before.misplaced_nodes,
         )
         self._report = replace(
             self._report,
@@ -239,7 +244,7 @@ class Model:
         """`run`, counted in `telemetry` and recorded by `recorder`."""
         started = time.perf_counter()
         try:
-            names, checked, route, found, given, added = self._answer(inputs, outputs)
+            names, checked, route, found, given, added, missed = self._answer(inputs, outputs)
         except AotcError as error:
             telemetry.reject(error.code, error.where)
             if recorder is not None and error.code in _SIZE_REFUSALS:
@@ -256,12 +261,13 @@ class Model:
             cause=route.cause,
             given=given,
             added=added,
+            missed_graph=missed,
         )
         return dict(zip(names, found, strict=True))
 
     def _answer(
         self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None
-    ) -> tuple[Sequence[str], CheckedCall, Route, list[values.Data], int, int]:
+    ) -> tuple[Sequence[str], CheckedCall, Route, list[values.Data], int, int, bool]:
         """The answer of a call, and how it came to be; nothing is counted or recorded."""
         self._refuse_closed()
         refuse_other_forms(inputs, outputs, self.inputs)
@@ -274,7 +280,7 @@ class Model:
         if not route.pads:
             given = self._padder.elements(checked.inputs)
             found = runner.run(checked.inputs, names, route.wanted)
-            return names, checked, route, found, given, 0
+            return names, checked, route, found, given, 0, runner.missed_graph(route.wanted)
         arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
         sizes = checked.sizes
         found = runner.run(
@@ -284,7 +290,8 @@ class Model:
             lambda name, shape: self._padder.crop_slices(name, shape, sizes),
         )
         found = self._padder.crop(names, found, sizes)
-        return names, checked, route, found, given, added
+        missed = runner.missed_graph(route.wanted)
+        return names, checked, route, found, given, added, missed
 
     def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
@@ -354,8 +361,8 @@ class Model:
             where=", ".join(f"node {each.node}" for each in random.nodes[:_MAX_SHOWN]),
         )
 
-    def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
-        """What counts a bound call of such a route, given its seconds."""
+    def _counted(self, route: Route, outside: tuple[str, ...]) -> binding.Counted:
+        """What counts a bound call of such a route."""
         name = self.variants[route.variant].name
         return partial(self.telemetry.call, outside=outside, variant=name, cause=route.cause)
 
@@ -396,6 +403,7 @@ class Model:
         A closed model cannot be reopened; closing it again does nothing.
         """
         self._closed = True
+        self.telemetry.end()
         runners, self._runners = self._runners, ()
         with self._bound_lock:
             bound = tuple(self._bound)
@@ -424,7 +432,7 @@ class Model:
         self._runners = ()
         # Threads that are not in the child may have held these.
         self._bound_lock, self._warm_lock = threading.Lock(), threading.Lock()
-        self.telemetry.renew_lock()
+        self.telemetry.leave_to_parent()
         if self._recorder is not None:
             self._recorder.leave_to_parent()
         if self._hold is not None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.graph.values import Data
 from aotc.session import sessions
-from aotc.session.device.capture_gate import GATE, capture_refused
+from aotc.session.device.capture_gate import GATE, capture_refused, do_nothing
 from aotc.session.device.cuda_place import CudaPlace, open_capturing
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CAPTURING, SIZED_BY_VALUES
 from aotc.spec.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import onnxruntime as ort
 
     from aotc.session.device.device import Device, PartOf
@@ -26,6 +24,8 @@ class Runner(Protocol):
     """Runs one session; thread-safe."""
 
     session: ort.InferenceSession
+    on_capture: Callable[[], object]
+    """Called whenever a graph was captured."""
 
     def run(
         self,
@@ -38,6 +38,9 @@ class Runner(Protocol):
 
         Of an output, `part_of` says which part is wanted: the rest need not be copied.
         """
+
+    def missed_graph(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a call of `sizes` has run without the graph that the variant promises."""
 
     @property
     def device(self) -> Device:
@@ -67,6 +70,12 @@ class PlainRunner:
         self._ortvalues = sessions.needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
         self._placed = placed
+        self._promises_graphs = variant.cuda_graphs is not None
+        self.on_capture: Callable[[], object] = do_nothing
+
+    def missed_graph(self, sizes: Mapping[str, int]) -> bool:
+        """Every call, if its variant captures graphs."""
+        return self._promises_graphs
 
     @property
     def device(self) -> Device:

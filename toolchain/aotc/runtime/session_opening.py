@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.base.errors import AotcError, with_others
 from aotc.graph.partition.budgets import judge_placement, with_flops
 from aotc.providers.named_backends import backend_of
 from aotc.runtime.custom_ops import files_of, registrable
 from aotc.runtime.model import Model
+from aotc.runtime.reporting import Load
 from aotc.runtime.routing import spec_of
 from aotc.runtime.runners import Runner, close_all, open_runner
 from aotc.runtime.store.user_store import StoredArtifact
@@ -47,10 +49,14 @@ def open_model(
     record: str | Path | None,
     record_bytes: int,
     *,
+    told: Load,
     rerun_fixtures: bool = False,
     placed: CudaPlace | None = None,
 ) -> Model:
-    """Steps 3 and 4 for variants of one kind, whose CUDA sessions are where `placed` says."""
+    """Steps 3 and 4 for variants of one kind, whose CUDA sessions are where `placed` says.
+
+    They are stages of the load that is `told`.
+    """
     manifest = stored.authentic.manifest
     findings = list(earlier_findings)
     findings += [
@@ -60,19 +66,29 @@ def open_model(
     ]
     # 3.
     started = time.perf_counter()
-    with registrable(stored.folder, chosen, custom_ops) as files:
+    with told.stage("session"), registrable(stored.folder, chosen, custom_ops) as files:
         runners, seconds = _open_all(
             stored.folder, chosen, threads, libraries, files, placed or CudaPlace()
         )
     created = time.perf_counter()
     # 4.
-    placement_seconds = []
+    loads = []
     try:
-        for variant, runner in zip(chosen, runners, strict=True):
-            placing = time.perf_counter()
-            check_session(runner.session, manifest, variant)
-            findings += check_placement(runner.session, manifest, variant)
-            placement_seconds.append(time.perf_counter() - placing)
+        with told.stage("placement"):
+            for variant, runner, opening in zip(chosen, runners, seconds, strict=True):
+                placing = time.perf_counter()
+                check_session(runner.session, manifest, variant)
+                observed = check_placement(runner.session, manifest, variant)
+                findings += observed.findings
+                loads.append(
+                    VariantLoad(
+                        name=variant.name,
+                        session_seconds=opening,
+                        warmup_seconds=time.perf_counter() - placing,
+                        nodes=observed.nodes,
+                        misplaced_nodes=observed.misplaced,
+                    )
+                )
     except AotcError:
         close_all(runners)
         raise
@@ -93,13 +109,8 @@ def open_model(
             hashed=stored.hashed,
             verify_seconds=stored.seconds,
             session_seconds=created - started,
-            warmup_seconds=sum(placement_seconds),
-            variants=tuple(
-                VariantLoad(name=variant.name, session_seconds=opening, warmup_seconds=placing)
-                for variant, opening, placing in zip(
-                    chosen, seconds, placement_seconds, strict=True
-                )
-            ),
+            warmup_seconds=sum(load.warmup_seconds for load in loads),
+            variants=tuple(loads),
             findings=(*compatible.findings, *findings),
         ),
         payload=stored.folder,
@@ -184,9 +195,15 @@ def check_compatibility_strings(
     return tuple(found)
 
 
-def check_placement(
-    opened: ort.InferenceSession, manifest: Manifest, variant: Variant
-) -> tuple[Finding, ...]:
+class Observed(NamedTuple):
+    """How a session is placed: its nodes by provider, and how many are not where promised."""
+
+    nodes: Mapping[str, int]
+    misplaced: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+def check_placement(opened: ort.InferenceSession, manifest: Manifest, variant: Variant) -> Observed:
     """Compare the session with its promise: equal if observed, within policy if predicted.
 
     Raises AOTC-P003 (with a waiver in the artifact: a finding), P001 and P002.
@@ -200,13 +217,14 @@ def check_placement(
             where=f"variant {variant.name}",
             found=repr(bad.object)[:200],
         ) from None
+    nodes = dict(sorted(Counter(node.provider for node in observed.nodes).items()))
     promised = variant.placement
     if promised.origin == "predicted":
         _check_policy(manifest, variant, opened)
-        return ()
+        return Observed(nodes)
     lines = differences(promised, observed)
     if not lines:
-        return ()
+        return Observed(nodes)
     error = AotcError(
         "AOTC-P003",
         f"{len(lines)} nodes are not placed as promised",
@@ -217,7 +235,7 @@ def check_placement(
     finding = _waived_finding(error, manifest, variant)
     # The waiver is for the difference; policy and budgets apply to the actual placement.
     _check_policy(manifest, variant, opened)
-    return (finding,)
+    return Observed(nodes, len(lines), (finding,))
 
 
 def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Variant) -> None:

@@ -1,22 +1,20 @@
-"""Telemetry of one loaded model, kept in the process, never sent; and its text for Prometheus."""
+"""Telemetry of one loaded model, kept in the process; and the one place that tells of its calls."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from aotc.base.errors import AotcError, install_extra
 from aotc.base.registry import Deferred
+from aotc.runtime import reporting
+from aotc.runtime.listener import Call, LoadedModel, LoadedVariant
 from aotc.spec.codec import Json, encode
 
 if TYPE_CHECKING:
-    from prometheus_client import core as prometheus
-
     from aotc.spec import traffic
 else:
-    prometheus = Deferred("prometheus_client.core")
     traffic = Deferred("aotc.spec.traffic")
 
 # Number of latest calls whose latencies are kept, so that percentiles are current.
@@ -53,6 +51,14 @@ class _Variant:
         self.causes: Counter[str] = Counter()
         self.given = 0
         self.added = 0
+        self.fallbacks: Counter[str] = Counter()
+        self.captures = 0
+        self.loaded: LoadedVariant | None = None
+
+    def fallen(self, missed_graph: bool) -> tuple[str, ...]:
+        """In what a call of it does not run as the artifact prefers."""
+        standing = self.loaded.fallbacks if self.loaded is not None else ()
+        return (*standing, "graph") if missed_graph else standing
 
     def snapshot(self) -> traffic.VariantTelemetry:
         latencies = self.latencies.percentiles()
@@ -67,6 +73,10 @@ class _Variant:
             first_call_delta_seconds=None if first is None else first - latencies["p50"],
             total_seconds=self.latencies.seconds,
             latency_seconds=latencies,
+            fallbacks=dict(sorted(self.fallbacks.items())),
+            captures=self.captures,
+            nodes=self.loaded.nodes if self.loaded is not None else {},
+            misplaced_nodes=self.loaded.misplaced if self.loaded is not None else 0,
         )
 
 
@@ -82,6 +92,27 @@ class Telemetry:
         self._outside_calls = 0
         self._rejects: Counter[str] = Counter()
         self._guards: Counter[tuple[str, str]] = Counter()
+        self._loaded: LoadedModel | None = None
+
+    def begin(self, loaded: LoadedModel) -> None:
+        """From now on, who listens is told of what is counted: they are the calls of `loaded`."""
+        for variant in loaded.variants:
+            self._variants[variant.name].loaded = variant
+        self._loaded = loaded
+        reporting.add(loaded)
+        self.change(ready=False)
+
+    def change(self, *, ready: bool) -> None:
+        """The model is ready or not."""
+        if self._loaded is not None and self._loaded.open:
+            self._loaded.ready = ready
+            reporting.tell_change(self._loaded)
+
+    def end(self) -> None:
+        """The model is closed."""
+        if self._loaded is not None and self._loaded.open:
+            self._loaded.open = self._loaded.ready = False
+            reporting.tell_change(self._loaded)
 
     def call(
         self,
@@ -92,14 +123,25 @@ class Telemetry:
         cause: str = "exact",
         given: int = 0,
         added: int = 0,
+        missed_graph: bool = False,
     ) -> None:
-        """Count an answered call that took `seconds`.
+        """Count an answered call that took `seconds`, and tell who listens.
 
         `outside` are dims outside the proven range; `cause` is why `variant` took the call; `given`
-        and `added` are the elements of its inputs, and those added by padding.
+        and `added` are the elements of its inputs, and those added by padding; `missed_graph` says
+        that it ran without a captured graph where the artifact promises one.
         """
         # On one line: what a tracer raises where a longer `with` ends would leave it locked.
-        with self._lock: self._count(seconds, outside, variant, cause, given, added)  # fmt: skip # noqa: E701
+        with self._lock: self._count(seconds, outside, variant, cause, given, added, missed_graph)  # fmt: skip # noqa: E701, E501
+        loaded = self._loaded
+        if loaded is None:
+            return
+        if heard := reporting.awake():
+            fallbacks = self._variants[variant].fallen(missed_graph)
+            call = Call(variant, cause, seconds, given, added, outside, fallbacks)
+            reporting.tell(lambda listener: listener.call(loaded, call), heard)
+        if missed_graph:
+            reporting.tell_once(loaded, variant, "graph")
 
     def _count(
         self,
@@ -109,6 +151,7 @@ class Telemetry:
         cause: str,
         given: int,
         added: int,
+        missed_graph: bool,
     ) -> None:
         self._all.add(seconds)
         counters = self._variants.get(variant)
@@ -117,17 +160,32 @@ class Telemetry:
             counters.causes[cause] += 1
             counters.given += given
             counters.added += added
+            for reason in counters.fallen(missed_graph):
+                counters.fallbacks[reason] += 1
         if outside:
             self._outside_calls += 1
             self._outside.update(outside)
 
-    def renew_lock(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a forked child: a thread that it does not have may have held the lock."""
         self._lock = threading.Lock()
+        if self._loaded is not None:
+            # Nobody is told: whose locks may be held as well.
+            self._loaded.open = self._loaded.ready = False
 
     def reject(self, code: str, where: str = "") -> None:
-        """Count a call that was refused or failed, by reason code and place."""
+        """Count a call that was refused or failed, by reason code and place; tell who listens."""
         with self._lock: self._count_refusal(code, where)  # fmt: skip # noqa: E701
+        loaded = self._loaded
+        if loaded is not None:
+            reporting.tell(lambda each: each.refused(loaded, code, where), reporting.awake())
+
+    def capture(self, variant: str) -> None:
+        """Count a CUDA graph that was captured of a variant; tell who listens."""
+        with self._lock: self._variants[variant].captures += 1  # fmt: skip # noqa: E701
+        loaded = self._loaded
+        if loaded is not None:
+            reporting.tell(lambda each: each.captured(loaded, variant), reporting.awake())
 
     def _count_refusal(self, code: str, where: str) -> None:
         self._rejects[code] += 1
@@ -153,8 +211,10 @@ class Telemetry:
 
     def _snapshot(self) -> traffic.TelemetryReport:
         routes: Counter[str] = Counter()
+        fallbacks: Counter[str] = Counter()
         for counters in self._variants.values():
             routes.update(counters.causes)
+            fallbacks.update(counters.fallbacks)
         given = sum(counters.given for counters in self._variants.values())
         added = sum(counters.added for counters in self._variants.values())
         return traffic.TelemetryReport(
@@ -173,6 +233,8 @@ class Telemetry:
             first_call_seconds=self._all.first,
             latency_seconds=self._all.percentiles(),
             variants={name: counters.snapshot() for name, counters in self._variants.items()},
+            fallbacks=dict(sorted(fallbacks.items())),
+            captures=sum(counters.captures for counters in self._variants.values()),
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -190,89 +252,3 @@ def percentile(ordered: list[float], share: float) -> float:
     """The smallest value with at least `share` of all values at or below it (nearest rank)."""
     rank = max(1, -int(-len(ordered) * share // 1))
     return ordered[min(rank, len(ordered)) - 1]
-
-
-# Counters of loaded models in Prometheus' text format, by the optional `prometheus_client`.
-#
-# Names follow Prometheus' conventions: base units, and `_total` for counters.
-
-
-class TelemetryCollector:
-    """Reads telemetry whenever it is scraped; register it with a `CollectorRegistry`."""
-
-    def __init__(self, models: Mapping[str, Telemetry]) -> None:
-        """`models` are the telemetries to report, by the value of the label `model`."""
-        self._models = dict(models)
-
-    def collect(self) -> Iterator[prometheus.Metric]:
-        """All metric families, for all models."""
-        core = _client().core
-        counter, summary = core.CounterMetricFamily, core.SummaryMetricFamily
-        gauge = core.GaugeMetricFamily
-        by_variant = ["model", "variant"]
-        requests = counter(
-            "aotc_calls", "Calls that answered, by why a variant took them.",
-            labels=[*by_variant, "route"],
-        )  # fmt: skip
-        given = counter(
-            "aotc_input_elements", "Elements of inputs as they were given.", labels=by_variant
-        )
-        added = counter(
-            "aotc_padding_elements", "Elements that padding added to inputs.", labels=by_variant
-        )
-        latency = summary("aotc_call_seconds", "Time of a call.", labels=by_variant)
-        first = gauge(
-            "aotc_first_call_seconds", "Time of a variant's first call.", labels=by_variant
-        )
-        outside = counter(
-            "aotc_out_of_domain", "Calls in which a dim left the proven range.",
-            labels=["model", "dim"],
-        )  # fmt: skip
-        rejects = counter(
-            "aotc_refusals", "Calls that were refused or failed.", labels=["model", "code", "where"]
-        )
-        for model, telemetry in self._models.items():
-            state = telemetry.snapshot()
-            for name, counters in state.variants.items():
-                for cause, calls in counters.routes.items():
-                    requests.add_metric([model, name, cause], calls)
-                given.add_metric([model, name], counters.input_elements)
-                added.add_metric([model, name], counters.padding_elements)
-                latency.add_metric([model, name], counters.calls, counters.total_seconds)
-                if counters.first_call_seconds is not None:
-                    first.add_metric([model, name], counters.first_call_seconds)
-            for dim, calls in state.out_of_domain_by_dim.items():
-                outside.add_metric([model, dim], calls)
-            for guard in state.refusals_by_place:
-                rejects.add_metric([model, guard.code, guard.where], guard.calls)
-        yield from (requests, given, added, latency, first, outside, rejects)
-
-
-def prometheus_text(models: Mapping[str, Telemetry]) -> str:
-    """The counters of `models`, by name, as a scrape would return them.
-
-    Raises AOTC-I019 if `prometheus_client` is not installed.
-    """
-    client = _client()
-    registry = client.CollectorRegistry(auto_describe=False)
-    registry.register(TelemetryCollector(models))
-    return str(client.generate_latest(registry).decode())
-
-
-def require_client() -> None:
-    """Raise AOTC-I019 if `prometheus_client` is not installed."""
-    _client()
-
-
-def _client() -> Any:
-    try:
-        import prometheus_client
-        import prometheus_client.core
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "prometheus_client cannot be imported",
-            found=str(error),
-            fix=install_extra("metrics"),
-        ) from None
-    return prometheus_client

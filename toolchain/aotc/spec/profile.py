@@ -251,6 +251,25 @@ class FixtureSpec:
 
 
 @record
+class TelemetrySpec:
+    """How the calls of a loaded artifact are measured."""
+
+    latency_buckets: Annotated[
+        tuple[Annotated[float, Bounds(0, 1e6)], ...],
+        Bounds(0, 64),
+        "ends of the buckets of a histogram of latencies, ascending, in seconds; none: those for "
+        "calls of 0.1 ms to 10 s",
+    ] = ()
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        ends = self.latency_buckets
+        if any(end <= 0 for end in ends) or list(ends) != sorted(set(ends)):
+            return [Problem("latency_buckets", "is not a list of ascending seconds above 0")]
+        return []
+
+
+@record
 class InputSpec:
     """What the profile states about one input: shape, dtype, values, and how it is padded.
 
@@ -377,6 +396,7 @@ class Profile:
     repeatability: RepeatSpec = RepeatSpec()
     budgets: Budgets = Budgets()
     fixtures: FixtureSpec = FixtureSpec()
+    telemetry: Annotated[TelemetrySpec, "of calls, where the artifact is loaded"] = TelemetrySpec()
     probe: ProbeLimits = ProbeLimits()
     limits: WorkerLimits = WorkerLimits()
 

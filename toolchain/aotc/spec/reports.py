@@ -194,6 +194,10 @@ class VariantLoad:
     warmed: bool = False
     fixtures: Annotated[int, "number of fixtures that matched, padded if necessary"] = 0
     fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
+    nodes: Annotated[Mapping[str, int], "nodes by provider, as observed"] = field(
+        default_factory=dict
+    )
+    misplaced_nodes: Annotated[int, "of these, those not where the artifact promises"] = 0
 
 
 @record

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.base.text import did_you_mean
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
@@ -307,6 +307,16 @@ class VariantTelemetry:
     latency_seconds: Annotated[
         Mapping[str, float], "p50, p90, p99 and max of the latest calls; empty before the first"
     ]
+    fallbacks: Annotated[
+        Mapping[str, int],
+        "calls that did not run as the artifact prefers, by what was otherwise: another variant, "
+        "the placement of nodes, no captured graph",
+    ] = field(default_factory=dict)
+    captures: Annotated[int, "CUDA graphs that were captured"] = 0
+    nodes: Annotated[Mapping[str, int], "nodes by provider, as observed at load"] = field(
+        default_factory=dict
+    )
+    misplaced_nodes: Annotated[int, "of these, those not where the artifact promises"] = 0
 
 
 @record
@@ -328,3 +338,7 @@ class TelemetryReport:
     first_call_seconds: float | None
     latency_seconds: Mapping[str, float]
     variants: Annotated[Mapping[str, VariantTelemetry], "loaded variants by name"]
+    fallbacks: Annotated[
+        Mapping[str, int], "calls that did not run as the artifact prefers, by what was otherwise"
+    ] = field(default_factory=dict)
+    captures: Annotated[int, "CUDA graphs that were captured"] = 0

@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from aotc.base import logs
 from aotc.base.errors import AotcError, with_others
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
@@ -246,11 +247,23 @@ def verify(
         target=described,
         unsafe_no_trust_state=unsafe_no_trust_state,
     ).at_present()
-    return reread(
+    report = reread(
         path,
         lambda: _verify_once(path, trusted, asked, full=full, started=started),
         holds=lambda report: report.authentic,
     )
+    codes = tuple(dict.fromkeys(refusal.code for refusal in report.refusals))
+    logs.log(
+        "verify",
+        logs.WARNING if codes else logs.DEBUG,
+        f"{path}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
+        path=str(path),
+        artifact=report.artifact_id,
+        verdict=report.verdict,
+        codes=codes,
+        seconds=report.seconds,
+    )
+    return report
 
 
 def default_target() -> str:

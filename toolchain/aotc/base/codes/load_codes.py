@@ -208,7 +208,9 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R026", "model belongs to the parent process", NO,
      "The process was forked after the model was loaded. ONNX Runtime's threads and what it has on a device are not in "
      "the child, where a call could wait for them forever.",
-     "Call aotc.load in the child, or start children by spawn or forkserver; they share the store's files."),
+     "Call aotc.load in the child, after the fork: under gunicorn in the hook post_fork or at the start of the "
+     "application without preload_app, under multiprocessing in an initializer, or with the start method spawn. "
+     "Processes share the store's files."),
     ("AOTC-R027", "input value is not allowed", NO,
      "The profile states which values of the input callers may pass, and the call has another one, or NaN. Nothing "
      "was run.",
@@ -218,6 +220,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "operators of one domain.",
      "Do as the message says. The folder of the store, or of temporary files, may be mounted without the right to run "
      "code (noexec): name another one with --store or TMPDIR."),
+    ("AOTC-R035", "CUDA was used before the process was forked", NO,
+     "The process that this one was forked from had loaded a model on CUDA, whose driver does not work in the child.",
+     "Load no model on the GPU before the fork: under gunicorn without preload_app. Or start children by spawn or "
+     "forkserver."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

@@ -32,6 +32,7 @@ from aotc.cli.options import (
 if TYPE_CHECKING:
     from aotc.report.sheet import Sheet
     from aotc.runtime.model import Model
+    from aotc.runtime.prometheus import PrometheusMetrics
     from aotc.runtime.telemetry import Telemetry
 
 
@@ -101,8 +102,10 @@ def run(
     if to_stdout and json:
         raise AotcError("AOTC-I055", "--json writes to standard output, too", where="--metrics -")
     _check_files(record, None if to_stdout else metrics)
+    told = _prometheus(metrics)
     loaded = load(
         artifact,
+        name=artifact.name.removesuffix(".aotc"),
         trust=trust,
         key=key,
         channel=channel,
@@ -113,7 +116,7 @@ def run(
         trust_store=trust_store,
         record=record,
     )
-    with loaded as model, _metrics_of(model, artifact, metrics):
+    with loaded as model, _metrics_of(model, told, metrics):
         cases = {example.name: example for example in examples(model, inputs)}
         runs = []
         for name, example in cases.items():
@@ -132,17 +135,16 @@ def run(
             )
             route = model.route(given)
             runs.append(RunCase(name=name, route=route, outputs=outputs, seconds=seconds))
-        # Closing writes the record, and findings say where that failed.
-        model.close()
-        answer = RunReport(
-            artifact=str(artifact),
-            load=model.report,
-            runs=tuple(runs),
-            findings=(
-                *model.findings(),
-                *(finding for example in cases.values() for finding in example.findings()),
-            ),
-        )
+    # Closing wrote the record, and findings say where that failed.
+    answer = RunReport(
+        artifact=str(artifact),
+        load=model.report,
+        runs=tuple(runs),
+        findings=(
+            *model.findings(),
+            *(finding for example in cases.values() for finding in example.findings()),
+        ),
+    )
     if to_stdout:
         _show_beside(run_view(answer))
     else:
@@ -151,7 +153,7 @@ def run(
 
 
 def _check_files(record: Path | None, metrics: Path | None) -> None:
-    """Refuse what could not be written later; raises AOTC-I017, I019, I026 and I027."""
+    """Refuse what could not be written later; raises AOTC-I017, I026 and I027."""
     from aotc.cli.output import refuse_existing
 
     if metrics is not None and metrics.suffix not in (".json", ".prom"):
@@ -166,10 +168,15 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
             "AOTC-I027", "--record takes a .jsonl file", where="--record", found=str(record)
         )
     refuse_existing([path for path in (record, metrics) if path is not None], force=True)
-    if metrics is not None and metrics.suffix == ".prom":
-        from aotc.runtime.telemetry import require_client
 
-        require_client()
+
+def _prometheus(path: Path | None) -> PrometheusMetrics | None:
+    """What the calls are counted in for a .prom file; raises AOTC-I019."""
+    if path is None or path.suffix != ".prom":
+        return None
+    from aotc.runtime.prometheus import PrometheusMetrics
+
+    return PrometheusMetrics(registry=None)
 
 
 def _show_beside(sheet: Sheet) -> None:
@@ -182,26 +189,25 @@ def _show_beside(sheet: Sheet) -> None:
 
 
 @contextmanager
-def _metrics_of(model: Model, artifact: Path, path: Path | None) -> Iterator[None]:
+def _metrics_of(model: Model, told: PrometheusMetrics | None, path: Path | None) -> Iterator[None]:
     """Write the model's counters at the end, also where a call was refused."""
     try:
         yield
     finally:
         if path is not None:
-            _write_metrics(path, artifact.name.removesuffix(".aotc"), model.telemetry)
+            _write_metrics(path, model.telemetry, told)
 
 
-def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
+def _write_metrics(path: Path, telemetry: Telemetry, told: PrometheusMetrics | None) -> None:
     from aotc.base.files.writing import write_text
 
     if str(path) == "-":
         from aotc.cli.output import write_document
 
         write_document(telemetry.snapshot())
-    elif path.suffix == ".prom":
-        from aotc.runtime.telemetry import prometheus_text
-
-        write_text(path, prometheus_text({name: telemetry}))
+    elif told is not None:
+        write_text(path, told.text())
+        told.close()
     else:
         from json import dumps
 

@@ -100,6 +100,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=GATE.__init__)  # type: ignore[misc]
 
 
+def do_nothing() -> None:
+    """What is called after a capture where nobody counts them."""
+
+
 def capture_refused(why: str, where: str) -> AotcError:
     """AOTC-R024: ONNX Runtime, or a value on the CPU, does not allow a graph."""
     return AotcError("AOTC-R024", "a CUDA graph cannot be captured", where=where, found=why)

@@ -14,7 +14,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.graph.values import NARROW_BITS, Data
 from aotc.providers.ort import ort_errors
-from aotc.session.device.capture_gate import GATE, capture_refused
+from aotc.session.device.capture_gate import GATE, capture_refused, do_nothing
 from aotc.session.device.device import Bytes, Device, HostDevice, PartOf, read_values
 from aotc.session.device.fixed_run import (
     NO_GRAPH,
@@ -58,6 +58,8 @@ class CapturingRunner:
         self._refused: set[Key] = set()
         self._ids = itertools.count(1)
         self._findings: list[Finding] = []
+        self.on_capture: Callable[[], object] = do_nothing
+        self._promised = {self._key(sizes) for sizes in graphs.sizes}
         self._outputs = tuple(output.name for output in session.get_outputs())
         self._refuse_other_values()
         self._owner = OwnerThread(f"aotc {where}")
@@ -123,6 +125,12 @@ class CapturingRunner:
     def has_captured(self, sizes: Mapping[str, int]) -> bool:
         """Whether there is a graph of these sizes, which was compared with a run without it."""
         return self._key(sizes) in self._captured
+
+    def missed_graph(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a call of `sizes` has run without a graph that is promised for them."""
+        key = self._key(sizes)
+        promised = self.graphs.on_call or key in self._promised
+        return promised and key not in self._captured
 
     def next_id(self) -> int:
         """The id of a further graph of the session."""
@@ -202,6 +210,7 @@ class CapturingRunner:
                 return None
             for dropped in self._captured.add(key, run, run.bytes):
                 self.note(f"the graph for {self._words(dropped)} was dropped for that of {where}")
+            self.on_capture()
             return run
 
     def _words(self, key: Key) -> str:

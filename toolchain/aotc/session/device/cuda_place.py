@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,23 @@ _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
 _DEFAULT_STREAMS: Final = (0, 1, 2)
 
 
+# The process that used CUDA first, of this one and those that it was forked from.
+_user: int | None = None
+
+
+def _use_cuda() -> None:
+    """Raise AOTC-R035 where that is another process: CUDA does not work in a forked child."""
+    global _user
+    _user = _user or os.getpid()
+    if _user != os.getpid():
+        raise AotcError(
+            "AOTC-R035",
+            "this process was forked from one that had used CUDA",
+            expected="CUDA to be used in the child alone",
+            found=f"it was used in process {_user}",
+        )
+
+
 class CudaPlace:
     """Where a model's CUDA sessions are: the GPU's index, and a stream of the caller's.
 
@@ -48,13 +66,15 @@ class CudaPlace:
 
         Sessions need no more of the device.  The driver needs no lock of the interpreter.
         """
+        _use_cuda()
         if self.stream is None:
             self._made = make_stream(self.index)
         else:
             make_context(self.index)
 
     def device(self) -> Device:
-        """The device; raises AOTC-R025 (there is none of this index), I019 and M004."""
+        """The device; raises AOTC-R025 (there is none of this index), R035, I019 and M004."""
+        _use_cuda()
         from aotc.session.device.cuda_device import CudaDevice
 
         with self._lock:
@@ -71,8 +91,9 @@ class CudaPlace:
     def settings(self, *, capturing: bool = False) -> dict[str, dict[str, str]]:
         """Provider options of a session here; `capturing` is on the stream of the device.
 
-        Then it raises what `device` does, unless `begin` has made the stream.
+        Then it raises what `device` does, unless `begin` has made the stream; and else AOTC-R035.
         """
+        _use_cuda()
         options = {"device_id": str(self.index)} if self.index else {}
         stream = self.stream
         if capturing:
