@@ -1,0 +1,138 @@
+"""The example of the guide "serve" within this process: what is seen while a load is under way."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served_app import EXAMPLE, HEALTHY, NOT_READY, SECONDS
+
+import aotc
+
+pytest.importorskip("fastapi")
+testclient = pytest.importorskip("starlette.testclient")
+
+
+class Gate:
+    """`aotc.load`, each call of which waits until it is let through."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.through = threading.Semaphore(0)
+        self.loaded: list[aotc.Model] = []
+
+    def load(self, *arguments: Any, **options: Any) -> aotc.Model:
+        self.begun.release()
+        assert self.through.acquire(timeout=SECONDS)
+        self.loaded.append(aotc.load(*arguments, **options))
+        return self.loaded[-1]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def place(artifacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    link = tmp_path / "current.aotc"
+    link.symlink_to(artifacts.first)
+    monkeypatch.setenv("AOTC_ARTIFACT", str(link))
+    monkeypatch.setenv("AOTC_TRUST", str(artifacts.public_key))
+    monkeypatch.setenv("AOTC_STORE", str(tmp_path / "store"))
+    return link
+
+
+@contextmanager
+def client(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
+    """A client of the app, and the app's module."""
+    spec = importlib.util.spec_from_file_location("served_example", EXAMPLE / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(__import__("sys").modules, "served_example", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "LOOK", 0.01)
+
+    class Door:
+        """The library, with a gate before `load`."""
+
+        load = staticmethod(gate.load)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(aotc, name)
+
+    monkeypatch.setattr(module, "aotc", Door())
+    with testclient.TestClient(module.app) as found:
+        yield found, module
+
+
+def eventually(condition: Any) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_lives_and_is_not_ready_while_it_loads(
+    place: Path, artifacts, inputs, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"inputs": {"x": inputs.tolist()}}
+    with client(gate, monkeypatch) as (http, _):
+        assert gate.begun.acquire(timeout=SECONDS)
+        assert http.get("/healthz/live").status_code == HEALTHY
+        assert http.get("/healthz/ready").status_code == NOT_READY
+        refused = http.post("/predict", json=body)
+        assert refused.status_code == NOT_READY
+        assert refused.headers["Retry-After"] == "1"
+        gate.through.release()
+        eventually(lambda: http.get("/healthz/ready").status_code == HEALTHY)
+        before = http.post("/predict", json=body).json()
+        # Beside the one that answers.
+        place.unlink()
+        place.symlink_to(artifacts.second)
+        assert gate.begun.acquire(timeout=SECONDS)
+        assert http.get("/healthz/ready").status_code == HEALTHY
+        assert http.post("/predict", json=body).json() == before
+        gate.through.release()
+        eventually(lambda: http.post("/predict", json=body).json() != before)
+        old, new = gate.loaded
+        eventually(lambda: not old.ready)
+        assert new.ready
+    assert not new.ready
+
+
+def test_the_old_model_is_closed_after_its_last_call(
+    place: Path, artifacts, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(gate, monkeypatch) as (http, module):
+        gate.through.release(2)
+        eventually(lambda: http.get("/healthz/ready").status_code == HEALTHY)
+        with module.served.model() as old:
+            place.unlink()
+            place.symlink_to(artifacts.second)
+            eventually(lambda: len(gate.loaded) == 2)
+            with module.served.model() as new:
+                eventually(lambda: module.served._model is gate.loaded[1])
+            assert old.ready
+            old.run({"x": module.np.zeros((1, 16), "float32")})
+        eventually(lambda: not old.ready)
+        assert new in gate.loaded
+
+
+def test_what_it_looks_at_is_at_rest_before_it_is_loaded(
+    place: Path, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(gate, monkeypatch) as (_, module):
+        state = module.state_of(str(place), str(tmp_path / "absent"))
+        assert state == module.state_of(str(place), None)
+        assert any(name.endswith("aotc.json") for name, *_ in state)
+        (place.resolve() / "attestations").touch()
+        assert module.state_of(str(place)) != state
+        gate.through.release(100)
