@@ -1,0 +1,242 @@
+"""The unit of the guide "serve": by systemd's own checks, and its commands as it would start them.
+
+No systemd is started: its file system, user, system calls and memory are made here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from file_bytes import flip_bit
+from repository import ROOT
+from served_app import EXAMPLE, HEALTHY, Server, free_port
+
+UNIT = ROOT / "ci" / "templates" / "systemd" / "model-server.service"
+PROGRAMS = "/opt/model-server/bin"
+# Among those that systemd gives to units with DynamicUser=.
+USER = 61234
+# systemd's own judgement, from 0 to 100: 12 is "OK", and 96 is a unit that states nothing.
+EXPOSURE = 12
+
+
+def settings() -> dict[str, list[str]]:
+    """All that the unit states, by name; what is stated again is added."""
+    found: dict[str, list[str]] = {}
+    for line in UNIT.read_text("utf-8").splitlines():
+        if "=" in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.fixture
+def analyze() -> Callable[..., subprocess.CompletedProcess[str]]:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["systemd-analyze", "--no-pager", *words], capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def unit_with_programs(folder: Path) -> Path:
+    """The unit in `folder`, where its programs are as well."""
+    for name in ("aotc", "uvicorn"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    unit = folder / UNIT.name
+    unit.write_text(UNIT.read_text("utf-8").replace(PROGRAMS, str(folder)))
+    return unit
+
+
+def test_systemd_takes_it(tmp_path: Path, analyze) -> None:
+    unit = unit_with_programs(tmp_path)
+    done = analyze("verify", str(unit))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    # It does find what is wrong.
+    unit.write_text(unit.read_text().replace("ProtectHome=yes", "ProtectHomes=yes"))
+    assert "'ProtectHomes'" in analyze("verify", str(unit)).stderr
+
+
+def test_systemd_finds_little_exposed(tmp_path: Path, analyze) -> None:
+    unit = unit_with_programs(tmp_path)
+    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", str(unit))
+    assert done.returncode == 0, done.stdout
+    unit.write_text(unit.read_text().replace("DynamicUser=yes", "User=root"))
+    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", str(unit))
+    assert done.returncode != 0
+
+
+class Host:
+    """A root folder as the unit has it on a host, and its commands run there."""
+
+    def __init__(self, folder: Path, calls: list[str]) -> None:
+        self.root = folder
+        self.calls = calls
+        self.stated = settings()
+        state = f"/var/lib/private/{self.stated['StateDirectory'][0]}"
+        self.state = self.inside(state)
+        self.environment = {"HOME": "/", "USER": "model-server", "PATH": "/usr/bin:/bin"}
+        for each in self.stated["Environment"]:
+            name, _, value = each.partition("=")
+            self.environment[name] = value.replace("%S", "/var/lib")
+        self._read_only = ["/usr", *(p for p in ("/lib", "/lib64", "/bin") if Path(p).is_dir())]
+        for each in (sys.base_prefix, sys.prefix, str(ROOT)):
+            self._read_only.append(str(Path(each).resolve()))
+        for each in ("dev", "proc", "tmp", "etc/aotc", "srv/models", PROGRAMS, state):
+            self.inside(each).mkdir(parents=True, exist_ok=True)
+        for each in self._read_only:
+            self.inside(each).mkdir(parents=True, exist_ok=True)
+        self.inside("/var/lib/model-server").symlink_to("private/model-server")
+        self.inside("tmp").chmod(0o1777)
+        os.chown(self.state, USER, USER)
+        self.state.chmod(0o700)
+        shutil.copy2(EXAMPLE / "app.py", self.inside("/opt/model-server/app.py"))
+        python = Path(sys.prefix).resolve() / "bin" / "python"
+        for name, module in (("aotc", "aotc.cli.main"), ("uvicorn", "uvicorn")):
+            program = self.inside(f"{PROGRAMS}/{name}")
+            program.write_text(
+                f"#!/bin/sh\nPYTHONPATH={ROOT}/toolchain exec {python} -m {module} \"$@\"\n"
+            )
+            program.chmod(0o755)
+
+    def inside(self, place: str) -> Path:
+        """The path here of what is called so there."""
+        return self.root / place.lstrip("/")
+
+    def command(self, line: str) -> list[str]:
+        """What starts a command of the unit."""
+        words = [
+            re.sub(r"\$\{(\w+)\}", lambda found: self.environment[found[1]], word)
+            for word in shlex.split(line.removeprefix("-"))
+        ]
+        setting = {
+            "root": str(self.root),
+            "read_only": self._read_only,
+            "writable": ["/tmp", "/var/lib/private/model-server"],
+            "directory": self.stated["WorkingDirectory"][0],
+            "umask": int(self.stated["UMask"][0], 8),
+            "user": USER,
+            "no_writable_code": self.stated["MemoryDenyWriteExecute"] == ["yes"],
+            "system_calls": self.calls,
+            "environment": self.environment,
+        }
+        confined = Path(__file__).with_name("confined.py")
+        return [
+            *("unshare", "--mount", "--propagation", "private"),
+            *(sys.executable, str(confined), json.dumps(setting), *words),
+        ]
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        """The end of a command of the unit."""
+        return subprocess.run(self.command(line), capture_output=True, text=True, check=False)
+
+    @contextmanager
+    def serving(self, folder: Path) -> Iterator[Server]:
+        """The server of the unit, on a free port."""
+        port, log = free_port(), folder / "server.log"
+        (line,) = self.stated["ExecStart"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command(line.replace("--port 8080", f"--port {port}")),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield Server(process, port, log)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def allowed_calls(analyze) -> list[str]:
+    """The system calls that the unit's filters leave."""
+
+    def members(group: str) -> set[str]:
+        lines = analyze("syscall-filter", group).stdout.splitlines()[1:]
+        names = {line.strip() for line in lines if line.strip() and "#" not in line}
+        nested = {name for name in names if name.startswith("@")}
+        return (names - nested).union(*(members(name) for name in nested))
+
+    found: set[str] = set()
+    for each in settings()["SystemCallFilter"]:
+        if each.startswith("~"):
+            found -= members(each[1:])
+        else:
+            found |= members(each)
+    return sorted(found)
+
+
+@pytest.fixture
+def host(artifacts, tmp_path: Path, analyze) -> Host:
+    if os.geteuid() != 0:
+        pytest.skip("another root and user take the administrator")
+    if shutil.which("unshare") is None or subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "true"], check=False
+    ).returncode:
+        pytest.skip("nothing may be mounted here")
+    # The folders that lead to it are open to all.
+    found = Host(tmp_path / "root", allowed_calls(analyze))
+    shutil.copytree(artifacts.first, found.inside("/srv/models/digits.aotc"))
+    shutil.copy2(artifacts.public_key, found.inside("/etc/aotc/release.pub"))
+    return found
+
+
+def test_it_serves_as_a_user_that_can_write_its_store_alone(
+    artifacts, inputs, host: Host, tmp_path: Path
+) -> None:
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    assert "mmap" in host.calls
+    assert "mount" not in host.calls
+    for line in host.stated["ExecStartPre"]:
+        done = host.run(line)
+        assert done.returncode == 0, done.stdout + done.stderr
+    manifest = (artifacts.first / "payload" / "aotc.json").read_bytes()
+    artifact_id = hashlib.sha256(manifest).hexdigest()
+    assert (host.state / "store" / f"sha256-{artifact_id}").is_dir()
+    with host.serving(tmp_path) as server:
+        server.wait_for_models(artifact_id)
+        assert server.ask("/healthz/ready") == (HEALTHY, {"ready": True, "artifact": artifact_id})
+        assert server.ask("/predict", {"inputs": {"x": inputs.tolist()}})[0] == HEALTHY
+        assert server.end() == 0
+        assert not server.said("(?i)warning|error|denied|not permitted")
+
+
+def test_it_is_confined_as_the_unit_says(host: Host) -> None:
+    written = host.run("/bin/sh -c 'cat /proc/self/status; touch /tmp/x /var/lib/model-server/x'")
+    assert written.returncode == 0, written.stderr
+    status = dict(re.findall(r"(?m)^(\w+):\s+(.*)$", written.stdout))
+    assert status["Uid"].split() == [str(USER)] * 4
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert int(status["CapEff"], 16) == 0
+    assert oct((host.state / "x").stat().st_mode & 0o777) == "0o600"
+    for place in ("/x", "/opt/model-server/x", "/srv/models/x", "/etc/aotc/x", "/usr/x"):
+        assert "Read-only file system" in host.run(f"/usr/bin/touch {place}").stderr
+    assert "Operation not permitted" in host.run("/usr/bin/unshare --user true").stderr
+
+
+def test_it_does_not_start_with_a_bad_artifact(host: Host) -> None:
+    verify, install, _ = host.stated["ExecStartPre"]
+    graph = next(host.inside("/srv/models/digits.aotc").rglob("*.onnx"))
+    graph.chmod(0o644)
+    flip_bit(graph)
+    for line in (verify, install):
+        done = host.run(line)
+        assert done.returncode == 1
+        assert "AOTC-G005" in done.stdout + done.stderr
+    assert not list(host.state.glob("store/sha256-*"))
