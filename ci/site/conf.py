@@ -48,6 +48,7 @@ _GUIDES: Final = {
         "docs/guides/install",
         "docs/guides/command-line",
         "docs/guides/python",
+        "docs/guides/serve",
         "docs/guides/sizes",
         "docs/guides/profiles",
         "docs/guides/precision",

@@ -1,4 +1,4 @@
-"""Runs commands as systemd would run those of a unit: in its file system, as its user, with its limits.
+"""Runs commands as a unit's or a container's are run: in its root, as its user, with its limits.
 
 `unshare --mount --propagation private python confined.py SETTING COMMAND…`, where SETTING is JSON.
 It takes the administrator.  Not done: namespaces of users, networks and processes, devices, and

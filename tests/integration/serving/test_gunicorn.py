@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from served_app import EXAMPLE, HEALTHY, NOT_READY, serving
+from running_server import EXAMPLE, HEALTHY, NOT_READY, serving
 
 import aotc
 
@@ -21,9 +21,7 @@ def id_of(artifact: Path) -> str:
 
 
 @pytest.mark.parametrize("preload", [True, False], ids=["preload", "no preload"])
-def test_the_example_loads_after_the_fork(
-    artifacts, inputs, tmp_path: Path, preload: bool
-) -> None:
+def test_the_example_loads_after_the_fork(artifacts, inputs, tmp_path: Path, preload: bool) -> None:
     pytest.importorskip("uvicorn_worker")
     pytest.importorskip("fastapi")
     settings = {"AOTC_ARTIFACT": str(artifacts.first), "AOTC_TRUST": str(artifacts.public_key)}

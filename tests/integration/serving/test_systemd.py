@@ -6,21 +6,19 @@ No systemd is started: its file system, user, system calls and memory are made h
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confined_host import Host, why_not
 from file_bytes import flip_bit
 from repository import ROOT
-from served_app import EXAMPLE, HEALTHY, Server, free_port
+from running_server import EXAMPLE, HEALTHY
 
 UNIT = ROOT / "ci" / "templates" / "systemd" / "model-server.service"
 PROGRAMS = "/opt/model-server/bin"
@@ -81,86 +79,43 @@ def test_systemd_finds_little_exposed(tmp_path: Path, analyze) -> None:
     assert done.returncode != 0
 
 
-class Host:
-    """A root folder as the unit has it on a host, and its commands run there."""
+class UnitHost(Host):
+    """A host with the unit's programs and folders, on which its commands run."""
 
     def __init__(self, folder: Path, calls: list[str]) -> None:
-        self.root = folder
-        self.calls = calls
-        self.stated = settings()
-        state = f"/var/lib/private/{self.stated['StateDirectory'][0]}"
-        self.state = self.inside(state)
-        self.environment = {"HOME": "/", "USER": "model-server", "PATH": "/usr/bin:/bin"}
-        for each in self.stated["Environment"]:
+        stated = settings()
+        self.stated = stated
+        state = f"/var/lib/private/{stated['StateDirectory'][0]}"
+        super().__init__(
+            folder,
+            user=USER,
+            directory=stated["WorkingDirectory"][0],
+            writable=("/tmp", state),
+            umask=int(stated["UMask"][0], 8),
+            no_writable_code=stated["MemoryDenyWriteExecute"] == ["yes"],
+            system_calls=tuple(calls),
+        )
+        self.environment |= {"HOME": "/", "USER": "model-server"}
+        for each in stated["Environment"]:
             name, _, value = each.partition("=")
             self.environment[name] = value.replace("%S", "/var/lib")
-        self._read_only = ["/usr", *(p for p in ("/lib", "/lib64", "/bin") if Path(p).is_dir())]
-        for each in (sys.base_prefix, sys.prefix, str(ROOT)):
-            self._read_only.append(str(Path(each).resolve()))
-        for each in ("dev", "proc", "tmp", "etc/aotc", "srv/models", PROGRAMS, state):
-            self.inside(each).mkdir(parents=True, exist_ok=True)
-        for each in self._read_only:
-            self.inside(each).mkdir(parents=True, exist_ok=True)
-        self.inside("/var/lib/model-server").symlink_to("private/model-server")
-        self.inside("tmp").chmod(0o1777)
+        self.state = self.inside(state)
         os.chown(self.state, USER, USER)
         self.state.chmod(0o700)
+        self.inside("/var/lib/model-server").symlink_to("private/model-server")
+        self.add_programs(PROGRAMS)
         shutil.copy2(EXAMPLE / "app.py", self.inside("/opt/model-server/app.py"))
-        python = Path(sys.prefix).resolve() / "bin" / "python"
-        for name, module in (("aotc", "aotc.cli.main"), ("uvicorn", "uvicorn")):
-            program = self.inside(f"{PROGRAMS}/{name}")
-            program.write_text(
-                f"#!/bin/sh\nPYTHONPATH={ROOT}/toolchain exec {python} -m {module} \"$@\"\n"
-            )
-            program.chmod(0o755)
 
-    def inside(self, place: str) -> Path:
-        """The path here of what is called so there."""
-        return self.root / place.lstrip("/")
+    def run_line(self, line: str) -> subprocess.CompletedProcess[str]:
+        """The end of a command of the unit."""
+        return self.run(*self.words(line))
 
-    def command(self, line: str) -> list[str]:
-        """What starts a command of the unit."""
-        words = [
+    def words(self, line: str) -> list[str]:
+        """The words of a command of the unit."""
+        return [
             re.sub(r"\$\{(\w+)\}", lambda found: self.environment[found[1]], word)
             for word in shlex.split(line.removeprefix("-"))
         ]
-        setting = {
-            "root": str(self.root),
-            "read_only": self._read_only,
-            "writable": ["/tmp", "/var/lib/private/model-server"],
-            "directory": self.stated["WorkingDirectory"][0],
-            "umask": int(self.stated["UMask"][0], 8),
-            "user": USER,
-            "no_writable_code": self.stated["MemoryDenyWriteExecute"] == ["yes"],
-            "system_calls": self.calls,
-            "environment": self.environment,
-        }
-        confined = Path(__file__).with_name("confined.py")
-        return [
-            *("unshare", "--mount", "--propagation", "private"),
-            *(sys.executable, str(confined), json.dumps(setting), *words),
-        ]
-
-    def run(self, line: str) -> subprocess.CompletedProcess[str]:
-        """The end of a command of the unit."""
-        return subprocess.run(self.command(line), capture_output=True, text=True, check=False)
-
-    @contextmanager
-    def serving(self, folder: Path) -> Iterator[Server]:
-        """The server of the unit, on a free port."""
-        port, log = free_port(), folder / "server.log"
-        (line,) = self.stated["ExecStart"]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                self.command(line.replace("--port 8080", f"--port {port}")),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            yield Server(process, port, log)
-        finally:
-            process.terminate()
-            process.wait(60)
 
 
 def allowed_calls(analyze) -> list[str]:
@@ -182,34 +137,32 @@ def allowed_calls(analyze) -> list[str]:
 
 
 @pytest.fixture
-def host(artifacts, tmp_path: Path, analyze) -> Host:
-    if os.geteuid() != 0:
-        pytest.skip("another root and user take the administrator")
-    if shutil.which("unshare") is None or subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "true"], check=False
-    ).returncode:
-        pytest.skip("nothing may be mounted here")
-    # The folders that lead to it are open to all.
-    found = Host(tmp_path / "root", allowed_calls(analyze))
+def host(artifacts, tmp_path: Path, analyze) -> UnitHost:
+    if reason := why_not():
+        pytest.skip(reason)
+    found = UnitHost(tmp_path / "root", allowed_calls(analyze))
     shutil.copytree(artifacts.first, found.inside("/srv/models/digits.aotc"))
     shutil.copy2(artifacts.public_key, found.inside("/etc/aotc/release.pub"))
     return found
 
 
 def test_it_serves_as_a_user_that_can_write_its_store_alone(
-    artifacts, inputs, host: Host, tmp_path: Path
+    artifacts, inputs, host: UnitHost, tmp_path: Path
 ) -> None:
     pytest.importorskip("fastapi")
     pytest.importorskip("uvicorn")
-    assert "mmap" in host.calls
-    assert "mount" not in host.calls
+    assert "mmap" in host.system_calls
+    assert "mount" not in host.system_calls
     for line in host.stated["ExecStartPre"]:
-        done = host.run(line)
+        done = host.run_line(line)
         assert done.returncode == 0, done.stdout + done.stderr
     manifest = (artifacts.first / "payload" / "aotc.json").read_bytes()
     artifact_id = hashlib.sha256(manifest).hexdigest()
     assert (host.state / "store" / f"sha256-{artifact_id}").is_dir()
-    with host.serving(tmp_path) as server:
+    (start,) = host.stated["ExecStart"]
+    assert "--port 8080" in start
+    words = host.words(start.replace("--port 8080", "--port {port}"))
+    with host.serving(tmp_path / "server.log", *words) as server:
         server.wait_for_models(artifact_id)
         assert server.ask("/healthz/ready") == (HEALTHY, {"ready": True, "artifact": artifact_id})
         assert server.ask("/predict", {"inputs": {"x": inputs.tolist()}})[0] == HEALTHY
@@ -217,8 +170,10 @@ def test_it_serves_as_a_user_that_can_write_its_store_alone(
         assert not server.said("(?i)warning|error|denied|not permitted")
 
 
-def test_it_is_confined_as_the_unit_says(host: Host) -> None:
-    written = host.run("/bin/sh -c 'cat /proc/self/status; touch /tmp/x /var/lib/model-server/x'")
+def test_it_is_confined_as_the_unit_says(host: UnitHost) -> None:
+    written = host.run_line(
+        "/bin/sh -c 'cat /proc/self/status; touch /tmp/x /var/lib/model-server/x'"
+    )
     assert written.returncode == 0, written.stderr
     status = dict(re.findall(r"(?m)^(\w+):\s+(.*)$", written.stdout))
     assert status["Uid"].split() == [str(USER)] * 4
@@ -226,17 +181,17 @@ def test_it_is_confined_as_the_unit_says(host: Host) -> None:
     assert int(status["CapEff"], 16) == 0
     assert oct((host.state / "x").stat().st_mode & 0o777) == "0o600"
     for place in ("/x", "/opt/model-server/x", "/srv/models/x", "/etc/aotc/x", "/usr/x"):
-        assert "Read-only file system" in host.run(f"/usr/bin/touch {place}").stderr
-    assert "Operation not permitted" in host.run("/usr/bin/unshare --user true").stderr
+        assert "Read-only file system" in host.run_line(f"/usr/bin/touch {place}").stderr
+    assert "Operation not permitted" in host.run_line("/usr/bin/unshare --user true").stderr
 
 
-def test_it_does_not_start_with_a_bad_artifact(host: Host) -> None:
+def test_it_does_not_start_with_a_bad_artifact(host: UnitHost) -> None:
     verify, install, _ = host.stated["ExecStartPre"]
     graph = next(host.inside("/srv/models/digits.aotc").rglob("*.onnx"))
     graph.chmod(0o644)
     flip_bit(graph)
     for line in (verify, install):
-        done = host.run(line)
+        done = host.run_line(line)
         assert done.returncode == 1
         assert "AOTC-G005" in done.stdout + done.stderr
     assert not list(host.state.glob("store/sha256-*"))

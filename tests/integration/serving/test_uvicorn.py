@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import socket
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served_app import HEALTHY, NOT_READY, Server, serving
+from running_server import HEALTHY, NOT_READY, Server, serving
 
 import aotc
 from aotc.trust.packing import pack
@@ -61,9 +60,7 @@ class Asked:
         self.answers: list[tuple[int, Any]] = []
         self.failed: list[Exception] = []
         self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._ask, args=(server, body)) for _ in range(4)
-        ]
+        self._threads = [threading.Thread(target=self._ask, args=(server, body)) for _ in range(4)]
 
     def _ask(self, server: Server, body: object) -> None:
         while not self._stop.is_set():
@@ -187,7 +184,7 @@ def test_other_keys_are_asked_at_once(artifacts, tmp_path: Path) -> None:
     _, other = key_files.generate(tmp_path / "other.pem")
     with uvicorn(tmp_path, artifacts.first, key) as server:
         server.wait_for_models(id_of(artifacts.first))
-        os.replace(other, key)
+        other.replace(key)
         server.wait(lambda: len(server.workers_that_said("the model before answers on")) == 2)
         assert server.ask("/healthz/ready")[1]["refused"]["code"] == "AOTC-G002"
 

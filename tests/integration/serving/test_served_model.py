@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served_app import EXAMPLE, HEALTHY, NOT_READY, SECONDS
+from running_server import EXAMPLE, HEALTHY, NOT_READY, SECONDS
 
 import aotc
 
