@@ -25,7 +25,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,10 @@ class Served:
                 log.error("refused: %s", each.line())
             log.error("%s", "the model before answers on" if self.ready else "no model answers")
             return
+        except Exception:
+            # This thread has to live on: no other follows the artifact.
+            log.exception("the artifact could not be loaded")
+            return
         self.refusal = None
         self._swap(model)
         log.info("%s answers from now on", model)
@@ -136,13 +140,13 @@ class NotReady(Exception):
 def state_of(*paths: str | None) -> list[tuple[str, int, int, int]]:
     """What differs once other files lie at `paths`, or behind links there; they are not read."""
     found = []
-    places = [Path(path) for path in paths if path]
-    for each in (each for place in places for each in (place, *place.rglob("*"))):
-        try:
-            stat = each.stat()
-        except OSError:
-            continue
-        found.append((str(each), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    for place in filter(None, paths):
+        # What vanishes meanwhile is passed over.
+        files = (Path(top, name) for top, _, names in os.walk(place) for name in names)
+        for each in (Path(place), *files):
+            with suppress(OSError):
+                stat = each.stat()
+                found.append((str(each), stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return sorted(found)
 
 
