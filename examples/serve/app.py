@@ -9,10 +9,12 @@ the one that answers, and takes its place; what is refused is told in the log, a
     POST /predict          {"inputs": {NAME: ARRAY, …}, "outputs": [NAME, …]}
     GET  /healthz/live     200 as long as the process answers
     GET  /healthz/ready    200 once a model answers; 503 before, and where none could be loaded
-    GET  /metrics          for Prometheus
+    GET  /metrics          for Prometheus, of all workers where PROMETHEUS_MULTIPROC_DIR names an
+                           empty folder
 
 AOTC_ARTIFACT  a folder, a link to one, a packed file, or `sha256-<id>` of an artifact in a store
 AOTC_TRUST     a public key or a trust policy; without it, this user's development key
+AOTC_NAME      what logs and metrics call the model (default: the artifact's name)
 AOTC_THREADS   threads of one operator (default 1)
 AOTC_CALLS     calls at once in each worker (default 4); others wait
 AOTC_BODY      bytes of the largest request (default 16 MiB); a larger one is 413
@@ -33,12 +35,14 @@ import anyio.to_thread
 import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from prometheus_client import multiprocess
 from pydantic import BaseModel
 
 import aotc
 
 ARTIFACT = os.environ.get("AOTC_ARTIFACT", "model.aotc")
 TRUST = os.environ.get("AOTC_TRUST") or None
+NAME = os.environ.get("AOTC_NAME") or None
 THREADS = int(os.environ.get("AOTC_THREADS", "1"))
 CALLS = int(os.environ.get("AOTC_CALLS", "4"))
 BODY = int(os.environ.get("AOTC_BODY", str(16 << 20)))
@@ -108,7 +112,7 @@ class Served:
     def _load(self) -> None:
         """Verify, load and warm the artifact beside the model that answers, and swap them."""
         try:
-            model = aotc.load(ARTIFACT, trust=TRUST, threads=THREADS)
+            model = aotc.load(ARTIFACT, trust=TRUST, name=NAME, threads=THREADS)
         except aotc.AotcError as error:
             self.refusal = error
             for each in (error, *error.also):
@@ -182,6 +186,7 @@ def arrays(model: aotc.Model, given: dict[str, Any]) -> dict[str, np.ndarray[Any
     return found
 
 
+metrics = aotc.PrometheusMetrics()
 served = Served()
 
 
@@ -193,6 +198,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     yield
     # The server has answered what it took.
     served.stop()
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        # Of a worker that has ended, what it counted remains, and what it was does not.
+        multiprocess.mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]
 
 
 app = FastAPI(title="aotc", lifespan=lifespan, max_body_size=BODY)
@@ -224,11 +232,9 @@ async def ready() -> Response:
 
 
 @app.get("/metrics")
-async def metrics() -> Response:
-    """The counters of this worker."""
-    with served.model() as model:
-        text = aotc.prometheus_text({model.manifest.name: model.telemetry})
-    return Response(text, media_type="text/plain; version=0.0.4")
+async def scraped() -> Response:
+    """The metrics of all workers that share $PROMETHEUS_MULTIPROC_DIR, or of this one."""
+    return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 @app.exception_handler(NotReady)

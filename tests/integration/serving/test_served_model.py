@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ def client(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, A
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "served_example", module)
+    # Where records of the module look for their types.
+    monkeypatch.setitem(sys.modules, "served_example", module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "LOOK", 0.01)
 
@@ -69,8 +71,11 @@ def client(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, A
             return getattr(aotc, name)
 
     monkeypatch.setattr(module, "aotc", Door())
-    with testclient.TestClient(module.app) as found:
-        yield found, module
+    try:
+        with testclient.TestClient(module.app) as found:
+            yield found, module
+    finally:
+        module.metrics.close()
 
 
 def eventually(condition: Any) -> None:

@@ -86,11 +86,12 @@ class UnitHost(Host):
         stated = settings()
         self.stated = stated
         state = f"/var/lib/private/{stated['StateDirectory'][0]}"
+        runtime = f"/run/{stated['RuntimeDirectory'][0]}"
         super().__init__(
             folder,
             user=USER,
             directory=stated["WorkingDirectory"][0],
-            writable=("/tmp", state),
+            writable=("/tmp", state, runtime),
             umask=int(stated["UMask"][0], 8),
             no_writable_code=stated["MemoryDenyWriteExecute"] == ["yes"],
             system_calls=tuple(calls),
@@ -98,9 +99,10 @@ class UnitHost(Host):
         self.environment |= {"HOME": "/", "USER": "model-server"}
         for each in stated["Environment"]:
             name, _, value = each.partition("=")
-            self.environment[name] = value.replace("%S", "/var/lib")
+            self.environment[name] = value.replace("%S", "/var/lib").replace("%t", "/run")
         self.state = self.inside(state)
-        os.chown(self.state, USER, USER)
+        for place in (self.state, self.inside(runtime)):
+            os.chown(place, USER, USER)
         self.state.chmod(0o700)
         self.inside("/var/lib/model-server").symlink_to("private/model-server")
         self.add_programs(PROGRAMS)
@@ -166,6 +168,7 @@ def test_it_serves_as_a_user_that_can_write_its_store_alone(
         server.wait_for_models(artifact_id)
         assert server.ask("/healthz/ready") == (HEALTHY, {"ready": True, "artifact": artifact_id})
         assert server.ask("/predict", {"inputs": {"x": inputs.tolist()}})[0] == HEALTHY
+        assert 'aotc_models_ready{model="first"} 2.0' in server.ask("/metrics")[1]
         assert server.end() == 0
         assert not server.said("(?i)warning|error|denied|not permitted")
 

@@ -28,10 +28,17 @@ TOO_LARGE = 413
 
 @contextmanager
 def uvicorn(folder: Path, artifact: Path, key: Path, **settings: str) -> Iterator[Server]:
-    """The example with two workers."""
+    """The example with two workers, which put their metrics together."""
     words = ("app:app", "--workers", "2", "--port", "{port}", "--no-access-log")
-    stated = {"AOTC_ARTIFACT": str(artifact), "AOTC_TRUST": str(key), **settings}
-    with serving(folder, "uvicorn", *words, **stated) as server:
+    shared = folder / "metrics"
+    shared.mkdir()
+    stated = {
+        "AOTC_ARTIFACT": str(artifact),
+        "AOTC_TRUST": str(key),
+        "AOTC_NAME": "served",
+        "PROMETHEUS_MULTIPROC_DIR": str(shared),
+    }
+    with serving(folder, "uvicorn", *words, **stated, **settings) as server:
         yield server
 
 
@@ -44,6 +51,18 @@ def answer_of(artifact: Path, key: Path, inputs: np.ndarray, store: Path) -> lis
 
 def id_of(artifact: Path) -> str:
     return hashlib.sha256((artifact / "payload" / "aotc.json").read_bytes()).hexdigest()
+
+
+def metrics_of(server: Server) -> dict[tuple[str, tuple[str, ...]], float]:
+    """What a scrape of any worker tells of the model, by name and the values of other labels."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    found = {}
+    for family in parser.text_string_to_metric_families(server.ask("/metrics")[1]):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("model") == "served"
+            found[sample.name, tuple(labels[name] for name in sorted(labels))] = sample.value
+    return found
 
 
 def link(place: Path, target: Path) -> None:
@@ -107,7 +126,12 @@ def test_it_answers_as_the_library_does(artifacts, inputs, tmp_path: Path) -> No
             assert set(found) >= {"what", "fix"}
         assert server.ask("/predict", [1])[0] == UNPROCESSABLE
         assert server.ask("/predict", {"inputs": {"x": [[1] * 16] * 200}})[0] == TOO_LARGE
-        assert "aotc_refusals_total{" in server.ask("/metrics")[1]
+        for _ in range(10):
+            counted = metrics_of(server)
+            assert counted["aotc_models_ready", ()] == 2
+            assert counted["aotc_loads_total", ()] == 2
+            assert counted["aotc_refusals_total", ("AOTC-R001", "inputs")] == 1
+            assert counted["aotc_calls_total", ("exact", "portable")] == 2
         assert server.end() == 0
 
 
@@ -173,6 +197,16 @@ def test_a_new_artifact_takes_its_place_and_a_bad_one_does_not(
         assert all(answer == both[1] for answer in later)
         ready = {"ready": True, "artifact": id_of(artifacts.second)}
         assert server.ask("/healthz/ready") == (HEALTHY, ready)
+        counted = metrics_of(server)
+        assert counted["aotc_models_ready", ()] == counted["aotc_models_loaded", ()] == 2
+        assert counted["aotc_loads_total", ()] == 4
+        assert counted["aotc_load_failures_total", ("AOTC-G005",)] == 2
+        infos = {
+            labels: value for (name, labels), value in counted.items() if name.endswith("info")
+        }
+        assert [labels[0] for labels, value in infos.items() if value] == [id_of(artifacts.second)]
+        answered = counted["aotc_calls_total", ("exact", "portable")]
+        assert answered == len(asked.answers) + 20
         assert server.end() == 0
 
 
