@@ -3,7 +3,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
-SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
+SOURCES := toolchain tests benchmarks examples/digits/demo.py examples/serve ci
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-integration test-previous test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
@@ -82,7 +82,7 @@ fuzz: $(STAMP)  ## fuzz readers of untrusted files and whole checkouts, for SECO
 lint: $(STAMP)  ## ruff and mypy --strict (the dependency rule is among the tests)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy toolchain benchmarks ci examples/digits/demo.py
+	$(BIN)/mypy toolchain benchmarks ci examples/digits/demo.py examples/serve/app.py
 
 format: $(STAMP)  ## format the sources
 	$(BIN)/ruff check --fix-only -q $(SOURCES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import threading
 import time
@@ -131,13 +132,19 @@ def test_the_old_model_is_closed_after_its_last_call(
         assert new in gate.loaded
 
 
-def test_what_it_looks_at_is_at_rest_before_it_is_loaded(
-    place: Path, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+def test_it_sees_what_lies_at_a_path_without_reading_it(
+    place: Path, artifacts, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gate.through.release(100)
     with client(gate, monkeypatch) as (_, module):
-        state = module.state_of(str(place), str(tmp_path / "absent"))
-        assert state == module.state_of(str(place), None)
-        assert any(name.endswith("aotc.json") for name, *_ in state)
-        (place.resolve() / "attestations").touch()
-        assert module.state_of(str(place)) != state
-        gate.through.release(100)
+        copy = Path(shutil.copytree(artifacts.first, tmp_path / "copy.aotc"))
+        before = module.state_of(str(copy), str(tmp_path / "absent"))
+        assert before == module.state_of(str(copy), None)
+        assert len(before) == 1 + sum(path.is_file() for path in copy.rglob("*"))
+        manifest = copy / "payload" / "aotc.json"
+        # Equal bytes under the same name are another file.
+        shutil.copy(manifest, tmp_path / "aotc.json")
+        (tmp_path / "aotc.json").replace(manifest)
+        assert module.state_of(str(copy)) != before
+        place.unlink()
+        assert module.state_of(str(place)) == []
