@@ -132,6 +132,22 @@ def test_the_old_model_is_closed_after_its_last_call(
         assert new in gate.loaded
 
 
+def test_what_is_being_copied_is_loaded_once_it_is_whole(
+    place: Path, artifacts, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.through.release(100)
+    graph = next((artifacts.first / "payload").rglob("*.onnx")).relative_to(artifacts.first)
+    place.unlink()
+    shutil.copytree(artifacts.first, place, ignore=shutil.ignore_patterns("*.onnx"))
+    with client(gate, monkeypatch) as (http, _):
+        eventually(lambda: "refused" in http.get("/healthz/ready").json())
+        found = http.get("/healthz/ready")
+        assert (found.status_code, found.json()["refused"]["code"]) == (NOT_READY, "AOTC-G006")
+        shutil.copy(artifacts.first / graph, place / graph)
+        eventually(lambda: http.get("/healthz/ready").status_code == HEALTHY)
+        assert "refused" not in http.get("/healthz/ready").json()
+
+
 def test_it_sees_what_lies_at_a_path_without_reading_it(
     place: Path, artifacts, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
