@@ -31,7 +31,7 @@ OTHERS = {
         "(_PROC / 'sys' / 'kernel' / 'random' / 'boot_id').read_text",
         "(_PROC / str(pid) / 'stat').read_text",
     },
-    "graph/kernels.py": {"files(__package__).joinpath(_DATA).read_text"},
+    "graph/kernels.py": {"files(__package__).joinpath(_DATA.format(*minor)).read_text"},
     "host/cpu.py": {"path.read_text"},
     "host/nvidia.py": {"Path('/proc/driver/nvidia/version').read_text"},
     "host/probe.py": {"path.read_text"},
