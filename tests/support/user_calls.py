@@ -1,4 +1,4 @@
-"""The calls of a user: an artifact of an earlier release is verified, loaded and installed."""
+"""The calls of a user: an artifact is verified, loaded and installed."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repository import ROOT
-
 import aotc
 from aotc.spec.reports import VerifyReport
-
-RELEASE = ROOT / "manifests" / "compat" / "0.1.0"
-ARTIFACT, KEY = RELEASE / "digits.aotc", RELEASE / "release.pub"
 
 
 @dataclass
 class UserCalls:
-    """Calls in the folder `root`, and a model that is loaded, with inputs for it."""
+    """Calls in the folder `root`, and the model of `artifact`, loaded, with inputs for it."""
 
     root: Path
+    artifact: Path
+    key: Path
     model: aotc.Model
     inputs: dict[str, Any]
 
     def verify(self) -> VerifyReport:
         """The report of the artifact."""
-        return aotc.verify(ARTIFACT, key=KEY)
+        return aotc.verify(self.artifact, key=self.key)
 
     def load(self, **options: Any) -> aotc.Model:
         """A further model."""
-        return aotc.load(ARTIFACT, key=KEY, **options)
+        return aotc.load(self.artifact, key=self.key, **options)
 
     def install(self) -> None:
         """Install into a new store."""
@@ -38,10 +35,10 @@ class UserCalls:
         from aotc.trust.policy.host_trust import resolve
 
         store = Path(tempfile.mkdtemp(dir=self.root)) / "store"
-        install(ARTIFACT, resolve(None, KEY), store=store)
+        install(self.artifact, resolve(None, self.key), store=store)
 
 
-def answers(inputs: dict[str, Any]) -> int:
+def answers(artifact: Path, key: Path, inputs: dict[str, Any]) -> int:
     """The number of outputs of a model that this process loads."""
-    with aotc.load(ARTIFACT, key=KEY) as model:
+    with aotc.load(artifact, key=key) as model:
         return len(model.run(inputs))

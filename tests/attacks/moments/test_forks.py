@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from user_calls import ARTIFACT, KEY, UserCalls, answers
+from user_calls import UserCalls, answers
 
 from aotc.base.errors import AotcError
 from aotc.session.device.cuda_place import CudaPlace
@@ -201,17 +201,18 @@ if pid:
 """
 
 
-def test_a_child_ends_as_any_program() -> None:
+def test_a_child_ends_as_any_program(setting: UserCalls) -> None:
     # Plain ONNX Runtime crashes there: it waits for threads that the child does not have.
-    command = [sys.executable, "-c", PROGRAM, str(ARTIFACT), str(KEY)]
+    command = [sys.executable, "-c", PROGRAM, str(setting.artifact), str(setting.key)]
     done = subprocess.run(command, check=False, timeout=SECONDS)
     assert done.returncode == 0
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_multiprocessing_load_their_own(method: str, setting: UserCalls) -> None:
+    given = (setting.artifact, setting.key, setting.inputs)
     with multiprocessing.get_context(method).Pool(2) as pool:
-        assert pool.map_async(answers, [setting.inputs] * 2).get(SECONDS) == [1, 1]
+        assert pool.starmap_async(answers, [given] * 2).get(SECONDS) == [1, 1]
 
 
 def test_a_lock_of_a_module_is_free_in_a_child() -> None:

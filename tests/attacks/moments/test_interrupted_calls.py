@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from interruptions import Interruption, Stop, interrupted, opened
-from user_calls import ARTIFACT, KEY, UserCalls
+from user_calls import UserCalls
 
 CALLS = ("verify", "load", "load and close", "install", "run", "bind", "bound", "recorded")
 
@@ -160,6 +160,7 @@ load()
 @pytest.mark.parametrize("seconds", [0.03, 0.06, 0.09, 0.12, 0.18, 0.25])
 def test_the_first_load_of_a_process(seconds: float, setting: UserCalls) -> None:
     # It imports numpy, whose modules in C cannot be imported again after half of it.
-    command = [sys.executable, "-c", FIRST, str(seconds), str(ARTIFACT), str(KEY)]
+    artifact, key = str(setting.artifact), str(setting.key)
+    command = [sys.executable, "-c", FIRST, str(seconds), artifact, key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
