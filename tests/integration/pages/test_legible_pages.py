@@ -197,6 +197,31 @@ def test_it_can_be_read(
 
 
 @needs_chromium
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_is_told_of_a_node_can_be_read(
+    browser: Browser, pages: dict[str, Path], width: int
+) -> None:
+    """A long name is broken where its cell may be, and stands within its frame."""
+    name = "encoder.layer.0.attention.output.dense"
+    text = pages["artifact"].read_text("ascii").replace("<td>node_linear</td>", f"<td>{name}</td>")
+    flowing = name.replace(".", ".<wbr>")
+    page = pages["artifact"].with_name("named.html")
+    page.write_text(text.replace(name, flowing), "ascii")
+    browser.resize(width)
+    browser.open(page)
+    told = browser.run(
+        "document.querySelector('[data-do=open]').click();"
+        "for (const box of document.querySelectorAll('svg.graph .node .box'))"
+        " if (box.parentNode.textContent.includes('node_linear'))"
+        "  box.dispatchEvent(new MouseEvent('click', {bubbles: true}));"
+        "const panel = document.querySelector('.detail');"
+        "return [panel.textContent, panel.scrollWidth <= panel.clientWidth]"
+    )
+    assert name in told[0]
+    assert told[1]
+
+
+@needs_chromium
 @pytest.mark.parametrize(
     ("style", "flaw"),
     [

@@ -8,7 +8,16 @@ from xml.etree.ElementTree import Element
 from aotc.base.records import record
 from aotc.base.text import size
 from aotc.report.html.page import Content, flowing, share_text, swatch, tag, time_text
-from aotc.report.sheet import FAILED, NOTICED, PASSED, Table, count, fixture_in_words, provider
+from aotc.report.sheet import (
+    FAILED,
+    NOTICED,
+    PASSED,
+    Table,
+    count,
+    fixture_in_words,
+    provider,
+    verdict,
+)
 from aotc.report.sheets.variants import (
     placement_text,
     requirements_in_words,
@@ -133,9 +142,9 @@ def error_text(error: OutputError) -> tuple[str, Sequence[str]]:
     if error.rule:
         return f"{error.differing} differ", (f"of {error.output}: {error.rule}",)
     if not error.max_abs:
-        return "none", (f"{error.output} is equal to the model's",)
-    largest = f"of {error.output}, beside its largest value"
-    return f"{error.max_rel:.1g}", (largest, f"{error.max_abs:.2g} at most")
+        return "none", (f"{error.output} is equal",)
+    largest = f"at most, of {error.output}, relative to its largest value"
+    return f"{error.max_rel:.1g}", (largest, f"{error.max_abs:.2g} absolute")
 
 
 def variants_table(variants: Sequence[VariantSummary]) -> Table:
@@ -143,7 +152,7 @@ def variants_table(variants: Sequence[VariantSummary]) -> Table:
     rows = [
         (
             each.name,
-            "proven" if each.parity.status == "passed" else "NOT PROVEN",
+            verdict(each.parity.status == "passed", "NOT PROVEN", "proven"),
             placement_text(each),
             run_text(each, name) if (name := usual_fixture(each)) else "",
             "" if each.load_seconds is None else time_text(each.load_seconds),
@@ -247,7 +256,7 @@ def _changed_answers(report: DiffReport) -> Figure:
     worst = [error for _, error in answers.worst()] if answers is not None else []
     if not notes and (error := worst_error(worst)) is not None:
         large, explained = error_text(error)
-        notes = ["equal" if large == "none" else f"error at most {large} {explained[0]}"]
+        notes = [explained[0] if large == "none" else f"{large} {explained[0]}"]
     if answers is not None and answers.calls:
         notes.append(f"on {count(len(answers.calls), 'input')}")
     if area.status == "same":
