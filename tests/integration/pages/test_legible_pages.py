@@ -143,7 +143,7 @@ def test_limits_that_a_profile_does_not_state(tmp_path: Path) -> None:
     title, said = lines("parity.float32", 1)
     assert text_of(said) == (
         "The profile states no parity.float32, so its default holds: "
-        "AOTC-M003 load time exceeds its budget expected slow; found 2.00 s"
+        "AOTC-M003 load time exceeds its budget slow; found 2.00 s"
     )
     file.unlink()
     assert lines("budgets.load_seconds", 63) == []

@@ -90,8 +90,9 @@ def _verdict(variants: Sequence[VariantSummary]) -> Figure:
     if lacking:
         said = f"nothing compared the answers of {', '.join(lacking)} as the target gives them"
         return Figure("Verdict", "NOT PROVEN", (said,), FAILED)
-    of = "the variant gives" if len(variants) == 1 else f"all {len(variants)} variants give"
-    return Figure("Verdict", "proven", (f"at build, {of} the model's answers",), PASSED)
+    of = "its variant" if len(variants) == 1 else f"all {len(variants)} variants"
+    said = f"it claims that {of} gave the model's answers at build"
+    return Figure("Verdict", "proven", (said,), PASSED)
 
 
 def _size(report: InspectReport, summary: ArtifactSummary) -> Figure:

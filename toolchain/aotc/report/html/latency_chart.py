@@ -41,10 +41,12 @@ def bench_parts(run: RunReport) -> Iterator[Element]:
         return
     yield figures(_figures(run, sides))
     yield tag("h3", "Latency of a call")
-    yield latency_chart(sides)
+    axis = _Axis(sides)
+    yield latency_chart(sides, axis)
     said = (
         "A box reaches from the first quartile to the third, with the median in it; the short line "
-        "is p90, the circle p99, where there were enough calls for them."
+        "is p90, the circle p99, where there were enough calls for them. The axis "
+        f"{axis.in_words()}."
     )
     yield tag("p", said, class_="quiet")
     rate = {each.subject: each.value for each in run.measurements if each.name == "throughput"}
@@ -57,6 +59,11 @@ def _sides(measured: Sequence[Measurement]) -> Sides:
         if each.unit == "s":
             found.setdefault(each.subject, {})[each.name] = each.value
     return {name: times for name, times in found.items() if times.get("median", 0.0) > 0.0}
+
+
+def _calls(times: Mapping[str, float]) -> Mapping[str, float]:
+    """What is charted of a side; a clock that is too coarse says 0, which nothing takes."""
+    return {name: times[name] for name in _CALLS if times.get(name, 0.0) > 0}
 
 
 def _figures(run: RunReport, sides: Sides) -> Iterator[Figure]:
@@ -76,6 +83,11 @@ def _figures(run: RunReport, sides: Sides) -> Iterator[Figure]:
         judged = gate.measured if gate is not None else ""
         of = f"the {other}'s {time_text(its['median'])}"
         yield Figure(f"Beside the {other}", f"{ratio:.2f} times", (of, judged), mood)
+    for name_of, gate in gates.items():
+        # A baseline of another day has no side of its own.
+        if name_of not in sides:
+            text = gate.status.replace("-", " ")
+            yield Figure(f"Beside the {name_of}", text, (gate.measured,), _VERDICTS[gate.status])
     if "load" in times:
         yield Figure("Load", time_text(times["load"]), (f"session of the {name}",))
 
@@ -110,7 +122,8 @@ def _ratio(one: float | None, other: float | None) -> str:
 class _Axis:
     """Where a time stands across the chart, in percent of it."""
 
-    def __init__(self, times: Sequence[float]) -> None:
+    def __init__(self, sides: Sides) -> None:
+        times = [each for side in sides.values() for each in _calls(side).values()]
         self.low, self.high = min(times), max(times)
         self.is_logarithmic = self.high > _WIDE * self.low
         if self.is_logarithmic:
@@ -124,6 +137,9 @@ class _Axis:
         else:
             share = seconds / self.high
         return 100 * min(max(share, 0.0), 1.0)
+
+    def in_words(self) -> str:
+        return "is logarithmic" if self.is_logarithmic else "begins at 0"
 
     def ticks(self) -> list[float]:
         """Round times, few enough for a phone."""
@@ -144,14 +160,12 @@ def _round_up(number: float) -> float:
     return next(digit * ten for digit in (1, 2, 5, 10) if digit * ten >= number)
 
 
-def latency_chart(sides: Sides) -> Element:
+def latency_chart(sides: Sides, axis: _Axis) -> Element:
     """A row for each side: quartiles, median, p90 and p99."""
-    shown = [times[name] for times in sides.values() for name in _CALLS if times.get(name, 0.0) > 0]
-    axis = _Axis(shown)
     height = _FIRST + _HIGH * len(sides) + _AXIS
     said = "; ".join(
         f"{side}: "
-        + ", ".join(f"{name} {time_text(times[name])}" for name in _CALLS if name in times)
+        + ", ".join(f"{name} {time_text(seconds)}" for name, seconds in _calls(times).items())
         for side, times in sides.items()
     )
     parts: list[Element] = []
@@ -159,12 +173,10 @@ def latency_chart(sides: Sides) -> Element:
     for tick in axis.ticks():
         x = _x(axis.place(tick))
         parts.append(tag("line", x1=x, x2=x, y1=_FIRST, y2=bottom, class_="rule"))
-        text = time_text(tick) if tick else "0"
-        parts.append(_text(_short(text), axis.place(tick), bottom + 17, "tick"))
+        parts.append(_text(_short(tick), axis.place(tick), bottom + 17, "tick"))
     for index, (side, times) in enumerate(sides.items()):
         parts += _row(axis, f"p{index % 6}", side, times, _FIRST + _HIGH * index)
-    scale = "logarithmic" if axis.is_logarithmic else "from 0"
-    label = f"latency by side, {scale}: {said}"
+    label = f"latency by side, {said}"
     return tag(
         "svg",
         tag("title", label),
@@ -180,22 +192,20 @@ def latency_chart(sides: Sides) -> Element:
 def _row(
     axis: _Axis, colour: str, side: str, times: Mapping[str, float], top: float
 ) -> Iterator[Element]:
-    median = axis.place(times["median"])
-    low, high = (
-        axis.place(times.get(name, times["median"]))
-        for name in ("lower quartile", "upper quartile")
-    )
+    places = {name: axis.place(seconds) for name, seconds in _calls(times).items()}
+    median = places["median"]
+    low, high = (places.get(name, median) for name in ("lower quartile", "upper quartile"))
     middle = top + 38
-    longest = max(axis.place(times[name]) for name in _CALLS if times.get(name, 0.0) > 0)
+    longest = max(places.values())
     yield tag("line", x1=_x(low), x2=_x(longest), y1=middle, y2=middle, class_="reach")
     box = max(high - low, 0.6)
     yield tag("rect", x=_x(low), width=_x(box), y=middle - 10, height=20, class_=f"box {colour}")
     yield tag("line", x1=_x(median), x2=_x(median), y1=middle - 14, y2=middle + 14, class_="median")
-    if "p90" in times:
-        x = _x(axis.place(times["p90"]))
+    if "p90" in places:
+        x = _x(places["p90"])
         yield tag("line", x1=x, x2=x, y1=middle - 7, y2=middle + 7, class_="reach")
-    if "p99" in times:
-        yield tag("circle", cx=_x(axis.place(times["p99"])), cy=middle, r=4, class_="peak")
+    if "p99" in places:
+        yield tag("circle", cx=_x(places["p99"]), cy=middle, r=4, class_="peak")
     said = f"{side}, median {time_text(times['median'])}"
     yield tag("text", said, x=0, y=top + 15, class_="side")
 
@@ -209,7 +219,7 @@ def _x(place: float) -> str:
     return f"{place:.2f}%"
 
 
-def _short(text: str) -> str:
-    """`10 µs` for `10.0 µs`."""
-    number, _, unit = text.partition(" ")
-    return f"{float(number):g} {unit}"
+def _short(seconds: float) -> str:
+    """`10 µs`, where a time is told as `10.0 µs`."""
+    number, _, unit = time_text(seconds).partition(" ")
+    return f"{float(number):g} {unit}" if seconds else "0"

@@ -23,9 +23,13 @@ _LONGEST_LINE: Final = 240
 
 @record(kw_only=False)
 class _Failure:
-    """Why a line failed: its code and title, what was expected and found, and what sets it."""
+    """Why a line failed: its code and title, what happened, was expected and was found.
+
+    `setting` is what the line states, empty where that is not known.
+    """
 
     title: str
+    what: str
     expected: str
     found: str
     setting: str = ""
@@ -50,7 +54,8 @@ def _by_file(run: RunReport) -> dict[str, dict[int, list[_Failure]]]:
             each.place,
             _Failure(
                 f"{each.code} {title_of(each.code)}",
-                each.expected or each.what,
+                "" if each.expected else each.what,
+                each.expected,
                 each.found,
                 settings.get(each.place, ""),
             ),
@@ -60,7 +65,7 @@ def _by_file(run: RunReport) -> dict[str, dict[int, list[_Failure]]]:
     ]
     known = {place for place, _ in told}
     told += [
-        (gate.place, _Failure(f"{gate.name} of {gate.subject}", gate.limit, gate.measured))
+        (gate.place, _Failure(f"{gate.name} of {gate.subject}", "", gate.limit, gate.measured))
         for gate in failed
         if gate.place is not None and gate.place not in known
     ]
@@ -139,7 +144,13 @@ def _depth(line: str) -> int:
 
 def _said(failure: _Failure) -> Iterator[Element | str]:
     yield tag("b", *flowing(failure.title))
-    for name, text in (("expected", failure.expected), ("found", failure.found)):
+    between = " "
+    for name, text in (
+        ("", failure.what),
+        ("expected ", failure.expected),
+        ("found ", failure.found),
+    ):
         if text:
-            yield f"{'; ' if name == 'found' and failure.expected else ' '}{name} "
+            yield f"{between}{name}"
             yield from (part for part in flowing(in_units(text)) if part is not None)
+            between = "; "
