@@ -115,7 +115,7 @@ def test_names_of_others_are_text() -> None:
     page = learn_page(report({HOSTILE: spread(5), "x" * 10_000: spread(3)}, HOSTILE))
     found = Elements(page)
     plain = Elements(learn_page(report({"batch": spread(5)})))
-    assert (found.tags, found.attributes) == (plain.tags, plain.attributes)
+    assert (found.tags - {"wbr"}, found.attributes) == (plain.tags - {"wbr"}, plain.attributes)
     assert "script" not in found.tags
     assert "\u202e" not in page
     assert len(page.encode()) < 500_000

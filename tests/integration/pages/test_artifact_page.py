@@ -69,7 +69,7 @@ def test_only_style_and_script_of_ours_are_allowed(page: Element) -> None:
 def test_claims_are_told_as_claims(page: Element, artifact: Path) -> None:
     said = text_of(page)
     assert "No signature and no digest was checked when it was written" in said
-    claims = text_of(part(page, "overview"))
+    claims = text_of(part(page, "claims"))
     digest = hashlib.sha256((artifact / "payload/aotc.json").read_bytes()).hexdigest()
     assert digest in claims
     assert "It claims that 1 of 1 variants gave the model's answers" in claims
@@ -302,7 +302,7 @@ def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) 
     )
     page = read_page(run_page(artifact, run))
     assert "aotc build passed" in text_of(part(page, "run"))
-    assert "1e+06" in text_of(part(page, "run"))
+    assert "1.0 MB" in text_of(part(page, "run"))
     assert part(page, "graph") is not None
 
 

@@ -48,6 +48,11 @@ class Browser:
             "Emulation.setEmulatedMedia", {"media": media, "features": stated}
         )
 
+    def resize(self, width: int, height: int = 1000) -> None:
+        """A window of so many pixels; a narrow one is a phone's."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
     def errors(self) -> list[str]:
         """What the console said, errors of the page's policy among it."""
         return [entry["message"] for entry in self.driver.get_log("browser")]

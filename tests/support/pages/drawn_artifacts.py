@@ -12,7 +12,7 @@ from repository import ROOT
 from aotc.cli.main import main
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
-_EMPTY = ("meta", "link", "input", "br")
+_EMPTY = ("meta", "link", "input", "br", "wbr")
 
 
 def built(folder: Path, model: Path, *options: str) -> Path:

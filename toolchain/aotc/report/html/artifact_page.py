@@ -11,8 +11,9 @@ from aotc.base.files.writing import write_atomically
 from aotc.report.html.artifact_contents import read_contents, read_node_times
 from aotc.report.html.graph_section import graph_section
 from aotc.report.html.memory_section import memory_section
-from aotc.report.html.page import page, tag
+from aotc.report.html.page import flowing, page, tag, unverified
 from aotc.report.html.sections import (
+    claims_section,
     exactness_section,
     manifest_section,
     overview_section,
@@ -71,26 +72,31 @@ def artifact_page(
     contents = read_contents(artifact, traffic=traffic)
     summary = contents.summary
     seconds = read_node_times(times, summary.artifact_id) if times is not None else {}
+    ran = (run_section(run_report),) if run_report is not None else ()
+    # A page of a benchmark is about that, and one of a failure about what failed.
+    is_about_run = run_report is not None and (
+        run_report.command == "bench" or run_report.outcome != "passed"
+    )
+    name = contents.report.name
+    if run_report is not None and is_about_run:
+        name = f"{name}: aotc {run_report.command} {run_report.outcome}"
     return page(
-        contents.report.name,
+        name,
         (
-            tag(
-                "p",
-                tag("b", "UNVERIFIED. "),
-                "This page repeats what the artifact says of itself. No signature and no digest "
-                "was checked when it was written, and it proves nothing of the artifact that you "
-                "have: 'aotc verify' does.",
-                class_="notice",
+            unverified(
+                "this page repeats what the artifact says of itself: 'aotc verify' checks it."
             ),
         ),
         (
-            *((run_section(run_report),) if run_report is not None else ()),
+            *(ran if is_about_run else ()),
             overview_section(contents.report, summary),
+            *(() if is_about_run else ran),
             graph_section(contents, seconds, errors or {}),
             memory_section(contents),
             shapes_section(contents.report),
             exactness_section(summary, contents.evidence, errors or {}),
             passes_section(summary),
+            claims_section(contents.report, summary),
             manifest_section(contents.manifest_json),
         ),
     )
@@ -109,4 +115,4 @@ def run_page(artifact: Path | None, run: RunReport) -> str:
             why = error.line()
         said = f"This page shows the results of the run. The artifact could not be read: {why}"
     title = f"aotc {run.command}: {run.outcome}"
-    return page(title, (tag("p", said, class_="notice"),), (run_section(run),))
+    return page(title, (tag("p", *flowing(said), class_="notice"),), (run_section(run),))

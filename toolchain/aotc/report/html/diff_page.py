@@ -9,9 +9,20 @@ from xml.etree.ElementTree import Element
 
 from aotc.base.errors import AotcError
 from aotc.report.html.artifact_contents import Contents, read_contents
+from aotc.report.html.figures import diff_figures
 from aotc.report.html.graph_data import DrawnGraph
 from aotc.report.html.graph_drawing import Look, fold, graph_svg
-from aotc.report.html.page import drawing_buttons, elements, page, section, shown_name, swatch, tag
+from aotc.report.html.page import (
+    drawing_buttons,
+    elements,
+    flowing,
+    page,
+    section,
+    shown_name,
+    swatch,
+    tag,
+    unverified,
+)
 from aotc.report.sheet import Facts, Note, Sheet, Table, provider, refusals_table
 from aotc.report.sheets.differences import (
     answers_facts,
@@ -37,17 +48,14 @@ def comparison_page(a: Path, b: Path, report: DiffReport) -> str:
     does.
     """
     contents = _contents(a, report.a), _contents(b, report.b)
-    said = (
-        "Nothing on this page was checked against a signature: both artifacts say so of themselves."
-    )
     sides = [
         (name, (side.path, side_text(side), side.artifact_id))
         for name, side in (("A", report.a), ("B", report.b))
     ]
     overview: Sheet = [
+        refusals_table("failed", report.failed),
         Note(f"{outcome(report)}.", "verdict"),
         Facts(sides),
-        refusals_table("failed", report.failed),
         unchanged_facts(report),
         answers_facts(report.answers),
         refusals_table("problems", report.problems),
@@ -61,9 +69,9 @@ def comparison_page(a: Path, b: Path, report: DiffReport) -> str:
     found = [(anchor, list(elements(sheet))) for anchor, sheet in differences]
     return page(
         f"{report.a.path} and {report.b.path}",
-        (tag("p", tag("b", "UNVERIFIED. "), said, class_="notice"),),
+        (unverified("both artifacts say so of themselves: 'aotc verify' checks them."),),
         (
-            section("overview", "Overview", *elements(overview)),
+            section("overview", "Overview", diff_figures(report), *elements(overview)),
             section("graphs", "Graphs", _legend(), *_graphs(*contents, report)),
             *(section(anchor, anchor.capitalize(), *parts) for anchor, parts in found if parts),
         ),
@@ -85,7 +93,7 @@ def _graphs(a: Contents, b: Contents, report: DiffReport) -> list[Element]:
         pair = pairs.get(nodes.variant)
         if pair is None:
             continue
-        found.append(tag("h3", shown_name(nodes.variant)))
+        found.append(tag("h3", *flowing(shown_name(nodes.variant))))
         found += elements([Facts([(matched_text(nodes), nodes_text(nodes) or "all alike")])])
         sides = _drawn(a, pair.a), _drawn(b, pair.b)
         if sides in drawn:

@@ -28,6 +28,7 @@ BOX_HEIGHT: Final = 40
 GAP_X: Final = 22
 GAP_Y: Final = 30
 _LABEL: Final = 25
+_LONGEST_OPERATOR: Final = 19
 _PORT: Final = 12
 _MAX_PORT_EDGES: Final = 3
 
@@ -222,7 +223,7 @@ class _Drawing:
             "g",
             tag("title", said),
             _box(self._colour(provider)),
-            tag("text", shown_name(operator, _LABEL), class_="op", text_anchor="middle", y=-3),
+            _operator(shown_name(operator, _LABEL)),
             tag("text", _short(node.name), class_="nm", text_anchor="middle", y=13),
             class_=" ".join(filter(None, ("node", mark, self._error_class((index,))))),
             role="treeitem",
@@ -320,6 +321,15 @@ def _box(colour: str, *, stacked: bool = False) -> Element:
         height=BOX_HEIGHT,
         rx=5,
     )
+
+
+def _operator(shown: str) -> Element:
+    """An operator in its box; what is longer than the box is drawn together."""
+    found = tag("text", shown, class_="op", text_anchor="middle", y=-3)
+    if len(shown) > _LONGEST_OPERATOR:
+        found.set("textLength", str(BOX_WIDTH - 10))
+        found.set("lengthAdjust", "spacingAndGlyphs")
+    return found
 
 
 def _short(name: str, length: int = _LABEL) -> str:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from aotc.base.records import record
 from aotc.report.html.artifact_contents import Contents
 from aotc.report.html.graph_data import DrawnGraph
-from aotc.report.html.page import bytes_text, elements, section, shown_name, tag
+from aotc.report.html.page import bytes_text, elements, flowing, section, shown_name, tag
 from aotc.report.html.sections import sizes_text
 from aotc.report.sheets.variants import cost_table
 
@@ -32,7 +32,7 @@ def memory_section(contents: Contents) -> Element:
         for title, sizes, dims in curves:
             curve = memory_curve(graph, sizes)
             heading = f"{', '.join(drawn.names)}, {title} ({sizes_text(dims)})"
-            parts.append(tag("h3", heading))
+            parts.append(tag("h3", *flowing(heading)))
             if curve.peak is None:
                 parts.append(tag("p", "No value's size is known: nothing can be drawn."))
                 continue
@@ -54,7 +54,7 @@ def memory_section(contents: Contents) -> Element:
                 )
                 parts.append(tag("p", said, class_="warn"))
             said = f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}."
-            parts.append(tag("p", said))
+            parts.append(tag("p", *flowing(said)))
     said = (
         "A curve has what is live by the order of nodes, without weights and inputs. ONNX Runtime "
         "may reuse an input's memory for an output, and keep more than it needs."

@@ -156,18 +156,20 @@
     const title = document.createElement("h3");
     panel.append(title);
     const list = document.createElement("dl");
-    const say = (name, text) => {
-      if (!text) return;
+    const say = (name, ...content) => {
       const dt = document.createElement("dt"), dd = document.createElement("dd");
-      dt.textContent = name; dd.textContent = text; list.append(dt, dd);
+      dt.textContent = name; dd.append(...content);
+      if (dd.textContent) list.append(dt, dd);
     };
+    // A copy of a cell, with the places where its words may be broken.
+    const copied = (cell) => Array.from(cell.cloneNode(true).childNodes);
     const row = document.getElementById(item.id.replace("-n", "-r"));
     for (const old of all(document, "tr.chosen")) old.classList.remove("chosen");
     if (item.matches(".node") && row) {
       row.classList.add("chosen");
       const head = all(row.closest("table"), "th");
-      title.textContent = row.cells[1].textContent;
-      Array.from(row.cells).forEach((cell, i) => say(head[i].textContent, cell.textContent));
+      title.append(...copied(row.cells[1]));
+      Array.from(row.cells).forEach((cell, i) => say(head[i].textContent, ...copied(cell)));
     } else {
       title.textContent = kids(item, ".op")[0].textContent;
       say("what", item.getAttribute("aria-label"));

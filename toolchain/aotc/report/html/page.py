@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
-from aotc.base.text import printable, size
+from aotc.base.text import duration, printable, size
 from aotc.report.sheet import Bars, Cell, Facts, Heading, Lines, Note, Part, Table
 
 # Elements of a page. Text and attributes are escaped when the tree is written, never before.
@@ -58,6 +59,68 @@ def shown_name(text: str, length: int = _NAME_LENGTH) -> str:
     return printable(text, length)
 
 
+# A word that is longer has places where a line may be broken: at its separators, and where there
+# are none, as in a digest, anywhere.  No other word is broken.
+_LONGEST_WORD: Final = 24
+_PART: Final = re.compile(r"[^/\\.,:;=_()\[\]-]*[/\\.,:;=_()\[\]-]+|[^/\\.,:;=_()\[\]-]+")
+_UNBROKEN: Final = 16
+_UNITS: Final = ("s", "ms", "\u00b5s", "B", "kB", "MB", "GB", "TB")
+_CODE: Final = re.compile(r"AOTC-[A-Z]\d{3}[.,:;]?")
+# A text of so few words is a figure itself.
+_FEW: Final = 2
+# What is told by terminals in ASCII.
+_MICROSECONDS: Final = re.compile(r"(?<=\d )us\b")
+_SPREAD: Final = re.compile(r"\+-(?=\d)")
+# A figure that is a whole text, as programs write it.
+_FIGURE: Final = re.compile(r"(<= |>= |)(\d[\d,]{0,20}(?:\.\d{1,20})?(?:e[+-]\d\d)?) (s|B|bytes)")
+_AT_MOST: Final = {"<= ": "\u2264 ", ">= ": "\u2265 "}
+
+
+def flowing(text: str) -> Iterator[Content]:
+    """Text of a line that may be broken, in units that people read; a figure keeps its unit."""
+    words = in_units(printable(text)).split(" ")
+    whole = len(words) > _FEW
+    for index, word in enumerate(words):
+        kept = whole and index and word.rstrip(".,;)") in _UNITS and words[index - 1][-1:].isdigit()
+        if kept:
+            continue
+        if index:
+            yield " "
+        following = words[index + 1] if whole and index + 1 < len(words) else ""
+        if word[-1:].isdigit() and following.rstrip(".,;)") in _UNITS:
+            yield tag("span", f"{word} {following}", class_="whole")
+        elif _CODE.fullmatch(word):
+            yield tag("span", word, class_="whole")
+        elif len(word) <= _LONGEST_WORD:
+            yield word
+        else:
+            for number, part in enumerate(_parts(word)):
+                if number:
+                    yield tag("wbr")
+                yield part
+
+
+def _parts(word: str) -> Iterator[str]:
+    for part in _PART.findall(word):
+        step = _UNBROKEN if len(part) > _LONGEST_WORD else len(part)
+        yield from (part[start : start + step] for start in range(0, len(part), step))
+
+
+def in_units(text: str) -> str:
+    """`161 µs` for `161 us` or `0.000161 s`, `71.8 MB` for `71800000 bytes`, and `±` for `+-`."""
+    found = _FIGURE.fullmatch(text)
+    number = float(found[2].replace(",", "")) if found is not None else 0.0
+    if found is not None and number:
+        told = duration(number) if found[3] == "s" else size(round(number))
+        text = f"{_AT_MOST.get(found[1], '')}{told}"
+    return _SPREAD.sub("\u00b1", _MICROSECONDS.sub("\u00b5s", text))
+
+
+def time_text(seconds: float) -> str:
+    """Seconds in the unit that suits: `161 µs`, `1.24 ms`."""
+    return in_units(duration(seconds))
+
+
 def swatch(kind: str, *content: Content) -> Element:
     """What a colour of a drawing, the class `kind`, means."""
     colour = tag("span", class_=f"swatch {kind}", aria_hidden="true")
@@ -86,6 +149,11 @@ def section(anchor: str, title: str, *content: Content) -> Element:
     )
 
 
+def unverified(said: str) -> Element:
+    """What a page of an artifact begins with."""
+    return tag("p", tag("b", "UNVERIFIED: "), said, class_="notice")
+
+
 # A sheet, after the title of its page.
 
 
@@ -102,7 +170,8 @@ def elements(parts: Iterable[Part]) -> Iterator[Element]:
     for part in parts:
         match part:
             case Heading():
-                yield tag("h3", f"{shown_name(part.text)} ", _said(part.status, part.mood))
+                status = _said(part.status, part.mood)
+                yield tag("h3", *flowing(shown_name(part.text)), " ", *status)
             case Facts():
                 yield from _facts(part)
             case Table():
@@ -112,47 +181,78 @@ def elements(parts: Iterable[Part]) -> Iterator[Element]:
             case Lines():
                 yield tag("pre", *_cell(part.lines))
             case Note():
-                yield tag("p", part.text, class_=part.mood or None)
+                yield tag("p", *flowing(part.text), class_=part.mood or None)
 
 
 def _facts(part: Facts) -> Iterator[Element]:
     rows = [(label, text) for label, text in part.rows if text]
     if rows and part.title:
-        yield tag("p", tag("b", part.title, class_="bad"))
+        yield tag("p", tag("b", *flowing(part.title), class_="bad"))
     if rows:
         found = tag("dl")
         for label, text in rows:
-            found.extend((tag("dt", shown_name(label)), tag("dd", *_cell(text))))
+            label = shown_name(label)
+            found.extend((tag("dt", *flowing(label)), tag("dd", *_cell(text))))
         yield found
 
 
 def _table(part: Table) -> Iterator[Element]:
-    """A table with its title and note, if it has rows; of many the first."""
+    """A table with its title and note, if it has rows; of many the first.
+
+    On a phone, a table of texts has a line for each cell, and one of numbers scrolls.
+    """
     if not part.rows:
         return
     if part.title:
-        yield tag("h3", shown_name(part.title))
+        yield tag("h3", *flowing(shown_name(part.title)))
     heads, shown = part.filled(part.rows[:_MAX_ROWS])
     kinds = ["n" if head.startswith("#") else None for head in heads]
     names = [head.removeprefix("#") for head in heads]
-    found = tag("table", tag("caption", part.note) if part.note else None)
-    cells = (tag("th", name, scope="col", class_=k) for name, k in zip(names, kinds, strict=True))
+    stacked = len(names) > 2 and 2 * kinds.count("n") < len(names)
+    if part.note:
+        yield tag("p", *flowing(part.note), class_="note")
+    found = tag("table", class_="stack" if stacked else None)
+    cells = (
+        tag("th", *flowing(name), scope="col", class_=kind)
+        for name, kind in zip(names, kinds, strict=True)
+    )
     if any(names):
         found.append(tag("thead", tag("tr", *cells)))
     body = tag("tbody")
-    for name, *others in shown:
-        texts = [(shown_name(str(name)),), *map(_cell, others)]
-        body.append(
-            tag("tr", *(tag("td", *text, class_=k) for text, k in zip(texts, kinds, strict=True)))
-        )
+    left = 0
+    for index, (name, *others) in enumerate(shown):
+        row = tag("tr")
+        # The name of a group stands once, beside all of its rows.
+        if not left:
+            left = _alike(shown, index) if part.grouped else 1
+            rows = left if left > 1 else None
+            row.append(tag("td", *flowing(shown_name(str(name))), class_=kinds[0], rowspan=rows))
+        left -= 1
+        for head, kind, text in zip(names[1:], kinds[1:], others, strict=True):
+            label = head if stacked and head else None
+            row.append(tag("td", *_cell(text), class_=kind or _width(text), data_head=label))
+        body.append(row)
     found.append(body)
     if len(body) <= _SHORT:
         yield tag("div", found, class_="scroll")
     else:
         label = part.title or ", ".join(filter(None, names))
         yield tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=label)
-    if (left := len(part.rows) - _MAX_ROWS) > 0:
-        yield tag("p", f"And {left} more, which --json lists.")
+    if (more := len(part.rows) - _MAX_ROWS) > 0:
+        yield tag("p", f"And {more} more, which --json lists.")
+
+
+def _alike(rows: Sequence[Sequence[Cell]], start: int) -> int:
+    """How many rows from `start` on begin with the same cell."""
+    return next(
+        (n for n, row in enumerate(rows[start:]) if row[0] != rows[start][0]), len(rows) - start
+    )
+
+
+def _width(text: Cell) -> str | None:
+    """The class of a cell with so much text that it is to be wide."""
+    longest = len(text) if isinstance(text, str) else max(map(len, text), default=0)
+    return "w" if longest > 2 * _LONGEST_WORD else None
 
 
 def _bars(part: Bars) -> Iterator[Element]:
@@ -164,7 +264,7 @@ def _bars(part: Bars) -> Iterator[Element]:
         bar = tag("svg", rect, width=_BAR, height=12, aria_hidden="true")
         cells = (shown_name(name), str(number), bar, tag("b", marked))
         found.append(tag("tr", *(tag("td", each) for each in cells)))
-    yield tag("h3", shown_name(part.title))
+    yield tag("h3", *flowing(shown_name(part.title)))
     yield tag("div", found, class_="scroll")
 
 
@@ -173,11 +273,14 @@ def _cell(text: Cell) -> Iterator[Content]:
     for index, line in enumerate((text,) if isinstance(text, str) else text):
         if index:
             yield tag("br")
-        yield _said(line, getattr(line, "mood", ""))
+        yield from _said(line, getattr(line, "mood", ""))
 
 
-def _said(text: str, mood: str) -> Content:
-    return tag("span", text, class_=mood) if mood else text
+def _said(text: str, mood: str) -> Iterator[Content]:
+    if mood:
+        yield tag("span", *flowing(text), class_=mood)
+    else:
+        yield from flowing(text)
 
 
 # Figures as a page shows them.
@@ -238,7 +341,7 @@ def page(
         ),
         tag(
             "body",
-            tag("header", tag("h1", name), *notice),
+            tag("header", tag("h1", *flowing(name)), *notice),
             tag("nav", *links, aria_label="contents"),
             tag("main", *sections),
             _raw("script", code) if code else None,

@@ -8,12 +8,16 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from aotc.base.text import printable
+from aotc.report.html.figures import artifact_figures, variants_table
+from aotc.report.html.latency_chart import bench_parts
 from aotc.report.html.page import elements, section, shown_name, tag
+from aotc.report.html.profile_lines import profile_lines
 from aotc.report.sheet import (
     FAILED,
     Facts,
     Heading,
     Note,
+    Part,
     Sheet,
     Table,
     findings_table,
@@ -36,7 +40,6 @@ from aotc.report.sheets.variants import (
     exactness_sheet,
     node_errors_sheet,
     nodes_table,
-    requirements_table,
     slice_text,
 )
 from aotc.spec.codec import Json
@@ -47,12 +50,25 @@ from aotc.spec.variant import PassRecord
 
 
 def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element:
-    """What an artifact claims of itself: what it is, who signed it, what a reader must know."""
+    """What people come for: verdict, size, latency, accuracy, where nodes run; then findings."""
     lacking = [each for each in summary.variants if each.parity.status != "passed"]
-    total = len(summary.variants)
-    claim = (
-        f"It claims that {total - len(lacking)} of {total} variants gave the model's answers when "
-        "they were built."
+    sheet: Sheet = [
+        *(Note(f"NOT PROVEN: {each.name}: {each.parity.reason}", FAILED) for each in lacking),
+        variants_table(summary.variants),
+        findings_table(report.findings),
+        refusals_table("problems", report.problems),
+    ]
+    return section("overview", "Overview", artifact_figures(report, summary), *elements(sheet))
+
+
+def claims_section(report: InspectReport, summary: ArtifactSummary) -> Element:
+    """Where an artifact comes from and who signed it, as it claims."""
+    proven = sum(each.parity.status == "passed" for each in summary.variants)
+    said = (
+        "This page repeats what the artifact says of itself. No signature and no digest was "
+        "checked when it was written, and it proves nothing of the artifact that you have: "
+        f"'aotc verify' does. It claims that {proven} of {len(summary.variants)} variants gave "
+        "the model's answers when they were built."
     )
     toolchain = summary.toolchain
     more = [
@@ -60,15 +76,11 @@ def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element
         ("toolchain", f"onnx {toolchain.onnx}, Python {toolchain.python}"),
     ]
     sheet: Sheet = [
-        Note(claim, "verdict"),
-        *(Note(f"NOT PROVEN: {each.name}: {each.parity.reason}", FAILED) for each in lacking),
+        Note(said),
         Facts([*identity(report), *more]),
         claims_table(summary.claims),
-        requirements_table(summary.variants),
-        findings_table(report.findings),
-        refusals_table("problems", report.problems),
     ]
-    return section("overview", "Claims", *elements(sheet))
+    return section("claims", "Origin and signatures", *elements(sheet))
 
 
 def shapes_section(report: InspectReport) -> Element:
@@ -220,5 +232,23 @@ def manifest_section(content: bytes) -> Element:
 
 
 def run_section(run: RunReport) -> Element:
-    """The outcome of a run, with its gates and what was breached."""
-    return section("run", "Run", *elements(run_sheet(run)))
+    """The outcome of a run: what failed where it is stated, figures, breaches, gates, and of what.
+
+    What a benchmark measured is charted, and not listed as well.
+    """
+    timed = list(bench_parts(run)) if run.command == "bench" else []
+    outcome, of_what, *others = run_sheet(run)
+    judged = [part for part in others if isinstance(part, Note) and part.mood]
+    rest = [part for part in others if part not in judged and not (timed and _is_measured(part))]
+    return section(
+        "run",
+        "Run",
+        *elements([outcome, *judged]),
+        *profile_lines(run),
+        *timed,
+        *elements([*rest[:-1], of_what, *rest[-1:]]),
+    )
+
+
+def _is_measured(part: Part) -> bool:
+    return isinstance(part, Table) and part.title == "Measured"

@@ -101,7 +101,7 @@ def _gates_in_words(report: RunReport) -> Iterator[Part]:
     elif report.outcome == "passed" and unjudged:
         yield Note(f"{count(judged, 'gate')} passed{left}.", NOTICED)
     elif judged and report.outcome == "passed":
-        yield Note(f"All {judged} gates passed.")
+        yield Note(f"All {judged} gates passed." if judged > 1 else "1 gate passed.")
     if unjudged:
         words = [_unjudged(gate) for gate in unjudged]
         yield Facts([("not judged", [*words[:_MAX_UNJUDGED], *_more(words, _MAX_UNJUDGED)])])

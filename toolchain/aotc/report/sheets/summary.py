@@ -41,6 +41,7 @@ from aotc.report.sheets.variants import (
     measured_elsewhere,
     placement_text,
     run_text,
+    usual_fixture,
 )
 from aotc.spec.payload import Finding, Value
 from aotc.spec.reports import BuildReport, InspectReport, VariantSummary
@@ -151,8 +152,7 @@ def _variants(variants: Sequence[VariantSummary]) -> list[tuple[str, ...]]:
 
 def _run(variant: VariantSummary) -> str:
     """The time of the fixture that stands for a variant, and whether it is that of its target."""
-    runs = variant.run_seconds
-    name = next((n for n in ("opt", "opt-sampled") if n in runs), next(iter(runs), ""))
+    name = usual_fixture(variant)
     return run_text(variant, name) + measured_elsewhere(variant) if name else "-"
 
 

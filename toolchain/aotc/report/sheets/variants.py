@@ -109,6 +109,12 @@ def _runs(variant: VariantSummary) -> str:
     return ", ".join(words) + (measured_elsewhere(variant) if words else "")
 
 
+def usual_fixture(variant: VariantSummary) -> str:
+    """The timed fixture that stands for a variant; empty if none was timed."""
+    runs = variant.run_seconds
+    return next((n for n in ("opt", "opt-sampled") if n in runs), next(iter(runs), ""))
+
+
 def run_text(variant: VariantSummary, fixture: str) -> str:
     """The median of the warm calls of a fixture, with their spread where it is known."""
     seconds, spread = variant.run_seconds[fixture], variant.run_spread.get(fixture)
