@@ -34,8 +34,9 @@ html_show_sphinx = False
 html_theme_options = {"source_repository": "", "footer_icons": []}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-# Outputs are read, and not pasted; of a console its commands are.
-copybutton_selector = "div:not(.highlight-default, .highlight-text) > div.highlight > pre"
+# What has no language is an output: without colours of another, and read, not pasted.
+highlight_language = "text"
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 copybutton_prompt_text = "$ "
 
 _GUIDES: Final = {

@@ -93,7 +93,7 @@ return [...document.querySelectorAll("pre"), document.documentElement]
 # Of each block: whether it is an output, and how many buttons it has.
 BUTTONS = """
 return [...document.querySelectorAll("div.highlight")].map(each => [
-  /highlight-(default|text)/.test(each.parentElement.className),
+  /highlight-text/.test(each.parentElement.className),
   each.querySelectorAll("button.copybtn").length,
 ])
 """
