@@ -22,7 +22,6 @@ from typer.main import get_command
 
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
-from aotc.base.text import did_you_mean
 from aotc.cli.given import before_operands, refuse_other_bytes
 from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
@@ -88,7 +87,10 @@ class Command(TyperCommand):
     def invoke(self, ctx: Context) -> Any:
         """Call the function, with what it says on standard error as the call asks for it."""
         with taken(ctx.params, ctx.command_path, ctx.meta[_WORDS]) as outcome:
-            outcome.status = super().invoke(ctx)
+            try:
+                outcome.status = super().invoke(ctx)
+            except AotcError as error:
+                raise with_usage(error, ctx.command_path, self.params) from None
             return outcome.status
 
     @property
@@ -107,6 +109,13 @@ class Command(TyperCommand):
         if any(word in HELP for word in before_operands(args)):
             show_command(prog, self.help or "", self.params, self.examples)
             raise typer.Exit(EXIT_YES)
+        try:
+            return self._parsed(ctx, args)
+        except AotcError as error:
+            raise with_usage(error, prog, self.params) from None
+
+    def _parsed(self, ctx: Context, args: list[str]) -> list[str]:
+        prog = ctx.command_path
         stated = read(
             args,
             self.params,
@@ -146,8 +155,7 @@ class Group(TyperGroup):
             show_group(ctx.command_path, self.help or "", rows, self.params)
             raise typer.Exit(EXIT_YES if args else EXIT_USAGE)
         if args[0] not in rows and args[0] not in options:
-            kind = "option" if args[0].startswith("-") else "command"
-            refuse(f"there is no {kind} {args[0]!r}{did_you_mean(args[0], rows)}", ctx.command_path)
+            _refuse_word(args[0], rows, self.params, ctx.command_path)
         # An option of the group ends the call: what follows it is not read.
         return super().parse_args(ctx, args[:1] if args[0] in options else args)
 
@@ -367,13 +375,37 @@ def _logged(
 
 
 HELP = ("-h", "--help")
+# Begins the usage line, on a page of help and in a refusal.
+USAGE: Final = "usage: "
 NO_DEFAULTS: Final[Mapping[str, str]] = {}
 _NEGATIVE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
 def refuse(what: str, prog: str) -> NoReturn:
     """Raise AOTC-I027 for a call of the command `prog`, such as `aotc build`."""
-    raise AotcError("AOTC-I027", what, where=prog, fix=f"See '{prog} --help'.")
+    raise AotcError("AOTC-I027", what, where=prog, fix=_see(prog))
+
+
+def _see(prog: str) -> str:
+    return f"See '{prog} --help'."
+
+
+def usage(prog: str, parameters: Sequence[Parameter]) -> str:
+    """The usage line of a command: `aotc build [OPTIONS] MODEL`."""
+    options = dict.fromkeys(options_by_name(parameters).values())
+    needed = [_spelling(option, option.opts[0]) for option in options if option.required]
+    words = [
+        label(argument) if argument.required else f"[{label(argument)}]"
+        for argument in positionals(parameters)
+    ]
+    return " ".join((prog, "[OPTIONS]", *needed, *words))
+
+
+def with_usage(error: AotcError, prog: str, parameters: Sequence[Parameter]) -> AotcError:
+    """The error of a call, with the usage line of its command where its words are wrong."""
+    if error.code == "AOTC-I027" and not error.expected:
+        error.expected = f"{USAGE}{usage(prog, parameters)}"
+    return error
 
 
 def options_by_name(parameters: Iterable[Parameter]) -> dict[str, TyperOption]:
@@ -477,8 +509,8 @@ def _divided(word: str, options: Mapping[str, TyperOption]) -> tuple[str | None,
     name, equals, value = word.partition("=")
     if name in options:
         return name, value if equals else None
-    # `-oFILE`
-    if word[:2] in options and not word.startswith("--"):
+    # `-oFILE`, but `-output` is a slip of the hand.
+    if word[:2] in options and not word.startswith("--") and f"-{name}" not in options:
         return word[:2], word[2:]
     return None, None
 
@@ -496,9 +528,49 @@ def _refuse_excluded(
 
 
 def _refuse_unknown(word: str, options: Mapping[str, TyperOption], prog: str) -> NoReturn:
-    spelled = (*options, *HELP) if word[:1] == "-" else ()
-    hint = did_you_mean(word.partition("=")[0], spelled)
+    hint = _option_hint(word, options, prog) if word[:1] == "-" else ""
     refuse(f"there is no argument {word!r}{hint}", prog)
+
+
+def _refuse_word(
+    word: str, rows: Iterable[str], parameters: Sequence[Parameter], prog: str
+) -> NoReturn:
+    """Refuse the first word after a group, which is neither a command nor an option of it."""
+    if word.startswith("-"):
+        what = f"there is no option {word!r}{_option_hint(word, options_by_name(parameters), prog)}"
+    else:
+        from aotc.cli.suggestions import command_meant
+
+        hint = command_meant(word, rows, _every_command if prog == "aotc" else None)
+        what = f"there is no command {word!r}{hint}"
+    raise AotcError(
+        "AOTC-I027", what, where=prog, expected=f"{USAGE}{prog} COMMAND ...", fix=_see(prog)
+    )
+
+
+def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str) -> str:
+    from aotc.cli.suggestions import option_meant
+
+    spellings = {
+        name: _spelling(option, max(option.opts, key=len) if name in option.opts else name)
+        for name, option in options.items()
+    }
+    spellings |= {name: HELP[-1] for name in HELP}
+    return option_meant(
+        word.partition("=")[0],
+        spellings,
+        prog,
+        lambda: {
+            name: list(options_by_name(command.params))
+            for name, command in _every_command().items()
+        },
+    )
+
+
+def _every_command() -> Mapping[str, Command]:
+    from aotc.cli.commands import every_command
+
+    return every_command()
 
 
 # The page that `--help` shows: usage, purpose, parameters with their defaults, and examples.
@@ -512,15 +584,7 @@ def show_command(
 ) -> None:
     """Write the page of a command, such as `aotc build`."""
     options = list(dict.fromkeys(options_by_name(parameters).values()))
-    needed = [_spelling(option, option.opts[0]) for option in options if option.required]
-    words = [
-        label(argument) if argument.required else f"[{label(argument)}]"
-        for argument in positionals(parameters)
-    ]
-    parts = [
-        listing([" ".join(("usage:", prog, "[OPTIONS]", *needed, *words))]),
-        *_paragraphs(about),
-    ]
+    parts = [listing([f"{USAGE}{usage(prog, parameters)}"]), *_paragraphs(about)]
     arguments = [(label(argument), _phrase(argument)) for argument in positionals(parameters)]
     if arguments:
         parts.append(section("arguments", ("",), arguments))
@@ -542,7 +606,7 @@ def show_group(
     """Write the page of a group: every command in it, with its purpose in one line."""
     options = dict.fromkeys(options_by_name(parameters).values())
     rows = [(", ".join(option.opts), _phrase(option)) for option in options]
-    parts = [listing([f"usage: {prog} COMMAND ..."]), *_paragraphs(about)]
+    parts = [listing([f"{USAGE}{prog} COMMAND ..."]), *_paragraphs(about)]
     parts.append(section("commands", ("",), list(commands.items())))
     parts.append(section("options", ("",), [*rows, _HELP_ROW]))
     parts.append(listing([f"'{prog} COMMAND --help' says more."]))
