@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from aotc.spec.precision import precision_meant
+
 # Of commands that have an option.
 _MOST: Final = 3
 # Shorter words are near to everything.
@@ -21,15 +23,7 @@ _SHAPES: Final = (
     "inputshape inputshapes shape shapes minshapes optshapes maxshapes dynamicaxes batch "
     "batchsize dim dims dimparam dynamicshapes overrideinputdims inputdims"
 )
-_PRECISIONS: Final = {
-    "fp16 half float16 f16": "float16",
-    "bf16 bfloat16": "bfloat16",
-    "tf32": "tf32",
-    "int8 quantize quantise": "int8",
-    "int4": "int4",
-    "best": "auto",
-    "fp8 dtype datatype compress precisionmode weightsprecision": "NAME",
-}
+_PRECISIONS: Final = "dtype datatype compress precisionmode weightsprecision fp8"
 _OPTIONS: Final = {
     _SHAPES: ("--dim",),
     "threads numthreads nthreads intraopnumthreads intraopthreads interopnumthreads cores j": (
@@ -146,7 +140,7 @@ def option_meant(
     `others` tells, when asked, the options of each command.
     """
     bare = re.sub("[-_]", "", word).lower()
-    precision = next((own for words, own in _PRECISIONS.items() if bare in words.split()), "")
+    precision = precision_meant(bare) or ("NAME" if bare in _PRECISIONS.split() else "")
     if precision and "--precision" in spellings:
         return f"; did you mean '--precision {precision}'?"
     theirs = [own for words, own in _OPTIONS.items() if bare in words.split()]
