@@ -124,7 +124,8 @@ class Command(TyperCommand):
             choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
         )
-        refuse_other_bytes(stated, list(map(label, positionals(self.params))), os.environ, prog)
+        labels = list(map(label, positionals(self.params)))
+        refuse_other_bytes(stated, [*labels, *labels[-1:] * len(args)], os.environ, prog)
         set_defaults(ctx, stated, self.params)
         try:
             left = super().parse_args(ctx, stated)
@@ -282,7 +283,7 @@ def options() -> list[TyperOption]:
             param_decls=["-q", "--quiet"],
             is_flag=True,
             default=False,
-            help="show errors only, no progress",
+            help="show errors and the one answer, such as the artifact's id; no progress",
             rich_help_panel=_PANEL,
         ),
         TyperOption(
@@ -491,7 +492,8 @@ def read(
                 refuse(f"argument {label(option)}: expected one argument", prog)
         found.append(f"{max(option.opts, key=len)}={value}")
     taken = positionals(parameters)
-    if further := [*unknown, *arguments[len(taken) :]]:
+    most = len(arguments) if any(each.nargs == -1 for each in taken) else len(taken)
+    if further := [*unknown, *arguments[most:]]:
         _refuse_unknown(further[0], options, prog)
     stated = [*given, *taken[: len(arguments)]]
     missing = [label(each) for each in parameters if each.required and each not in stated]

@@ -10,12 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from aotc.base.text import near
 from aotc.spec.precision import precision_meant
 
-# Of commands that have an option.
+# Of commands that have an option, how many are named.
 _MOST: Final = 3
-# Shorter words are near to everything.
-_LEAST: Final = 3
 
 # Words of other tools, without their dashes, and the options here that say the same: of a command,
 # the first that it has. A text in brackets is what stands for it where it has none.
@@ -91,41 +90,6 @@ _COMMANDS: Final = {
 # A file in place of a command.
 _FILES: Final = {".onnx": "build", ".aotc": "verify", ".aotc.zip": "verify"}
 _THREADS: Final = "; threads are set where it runs: aotc run and bench --threads, aotc.load(threads=)"
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """The known word that is at most a few slips of the hand from `word`, or that it begins.
-
-    Empty where there is none.
-    """
-    text = word.lstrip("-").lower()
-    if len(text) < _LEAST or len(text) > 40:
-        return ""
-    by_name = {name.lstrip("-").lower(): name for name in known if len(name.lstrip("-")) > 1}
-    if text in by_name:
-        return by_name[text]
-    begun = [name for name in by_name if name.startswith(text)]
-    if len(begun) == 1:
-        return by_name[begun[0]]
-    slips = {name: _distance(text, name) for name in by_name}
-    best = min(slips, key=lambda name: slips[name], default="")
-    # A third of a word is another word.
-    return by_name[best] if best and slips[best] <= (min(len(text), len(best)) + 1) // 3 else ""
-
-
-def _distance(one: str, other: str) -> int:
-    """How many letters are added, left out, changed or swapped with the next one."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one):
-        last, row, before = row, [i + 1], row if not i else before
-        for j, right in enumerate(other):
-            least = min(last[j + 1] + 1, row[j] + 1, last[j] + (letter != right))
-            if i and j and letter == other[j - 1] and one[i - 1] == right:
-                least = min(least, before[j - 1] + 1)
-            row.append(least)
-        before = last
-    return row[-1]
 
 
 def option_meant(

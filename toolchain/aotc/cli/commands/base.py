@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import EXIT_YES, AotcError
+from aotc.cli.grammar import current
 
 if TYPE_CHECKING:
     from aotc.report.sheet import Sheet
@@ -17,20 +19,50 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def respond(answer: Answer, view: Callable[[Answer], Sheet], *, json: bool) -> None:
-    """Write an answer to standard output: as one JSON document, or as the sheet of `view`."""
+def respond(
+    answer: Answer,
+    view: Callable[[Answer], Sheet],
+    *,
+    json: bool,
+    brief: Callable[[Answer], str | Iterable[str]] | None = None,
+    status: int = EXIT_YES,
+) -> None:
+    """Write an answer to standard output: as one JSON document, or as the sheet of `view`.
+
+    With --quiet that is what `brief` makes of it: by default the id of the artifact that the answer
+    is of, or its headline.  If the answer is no, the sheet is told on standard error then.
+    """
     if json:
         from aotc.cli.output import write_document
 
         write_document(answer)
-    else:
-        from aotc.cli.terminal import show_sheet
+        return
+    from aotc.cli.terminal import may_be_lost, show_sheet, write_lines
 
+    if not current().quiet:
         show_sheet(view(answer))
+        return
+    said = brief(answer) if brief is not None else _brief(answer, view)
+    write_lines((said,) if isinstance(said, str) else said)
+    if status != EXIT_YES:
+        with may_be_lost(sys.stderr):
+            show_sheet(view(answer), file=sys.stderr)
 
 
-def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
-    """Write an answer to standard output: as one JSON document, or as `lines`."""
+def _brief(answer: Answer, view: Callable[[Answer], Sheet]) -> Iterable[str]:
+    if found := getattr(answer, "artifact_id", ""):
+        return (str(found),)
+    from aotc.report.sheet import Heading
+
+    headings = (part for part in view(answer) if isinstance(part, Heading))
+    return (f"{each.text}  {each.status}".rstrip() for each in islice(headings, 1))
+
+
+def respond_lines(answer: Any, lines: Iterable[str], *, json: bool, brief: str = "") -> None:
+    """Write an answer to standard output: as one JSON document, or as `lines`.
+
+    With --quiet that is `brief`, where there is one.
+    """
     if json:
         from aotc.cli.output import write_document
 
@@ -38,7 +70,7 @@ def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
     else:
         from aotc.cli.terminal import write_lines
 
-        write_lines(lines)
+        write_lines((brief,) if brief and current().quiet else lines)
 
 
 def respond_yaml(answer: Any, *, json: bool) -> None:
@@ -63,10 +95,9 @@ def respond_list(
 
         write_document(ListReport(kind=kind, items=items))
     else:
-        from aotc.cli.terminal import write_lines
+        from aotc.cli.terminal import show_names
 
-        width = max(len(name) for name in items)
-        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
+        show_names({name: "" if current().quiet else text for name, text in items.items()})
 
 
 def signer_of(

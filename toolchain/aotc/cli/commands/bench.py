@@ -222,7 +222,7 @@ def bench(
                 measurements=benchmark_measurements(report),
             )
     if not run.on_standard_output:
-        _write(report, "".join(traces), trace, json=json)
+        _write(report, "".join(traces), trace, json=json, status=status)
     elif trace is not None:
         write_text(trace, "".join(traces))
     return status
@@ -283,7 +283,9 @@ def _sizes(dims: list[str]) -> dict[str, int]:
     return sizes
 
 
-def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) -> None:
+def _write(
+    report: BenchReport, text: str, trace: Path | None, *, json: bool, status: int
+) -> None:
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
@@ -299,4 +301,10 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
         return
     if trace is not None:
         write_text(trace, text)
-    respond(report, bench_view, json=json)
+    respond(
+        report,
+        bench_view,
+        json=json,
+        brief=lambda report: f"{report.timings[0].median_seconds:.9f}",
+        status=status,
+    )

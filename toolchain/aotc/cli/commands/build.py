@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -28,6 +29,9 @@ from aotc.cli.options import (
     target_names,
 )
 from aotc.spec.versions import artifact_path
+
+if TYPE_CHECKING:
+    from aotc.spec.reports import BuildReport
 
 app = new_app()
 
@@ -302,4 +306,15 @@ def build(
 
         view = build_view if current().verbose and not summary else built_summary
         respond(report, lambda report: view(report, inspect(report.artifact)), json=json)
+        if current().quiet and not json:
+            _tell_unproven(report)
     return EXIT_YES
+
+
+def _tell_unproven(report: BuildReport) -> None:
+    """Tell on standard error, however quiet the call is to be, what nothing proves."""
+    from aotc.cli.terminal import may_be_lost, write_lines
+
+    unproven = [finding.what for finding in report.findings if finding.code == "AOTC-N002"]
+    with may_be_lost(sys.stderr):
+        write_lines([f"{report.artifact}: NOT PROVEN: {what}" for what in unproven], file=sys.stderr)

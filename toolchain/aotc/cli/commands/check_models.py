@@ -152,5 +152,5 @@ def check_models(
             gates, breaches = judged_models(answer, folder)
             run.ended(status, gates=gates, breaches=breaches)
     if not run.on_standard_output:
-        respond(answer, check_models_view, json=json)
+        respond(answer, check_models_view, json=json, status=status)
     return status

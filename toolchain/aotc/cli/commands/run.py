@@ -148,7 +148,7 @@ def run(
     if to_stdout:
         _show_beside(run_view(answer))
     else:
-        respond(answer, run_view, json=json)
+        respond(answer, run_view, json=json, brief=lambda answer: answer.load.artifact_id)
     return EXIT_YES
 
 

@@ -173,8 +173,11 @@ def explain(
     described = None if target in (None, "host", "none") else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
-    respond(report, explained_view, json=json)
-    return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
+    accepted = report.policy is not None and report.policy.accepted
+    status = EXIT_YES if accepted else EXIT_NO
+    said = "accepted" if accepted else "refused"
+    respond(report, explained_view, json=json, brief=lambda _: said, status=status)
+    return status
 
 
 @app.command(cls=Command)

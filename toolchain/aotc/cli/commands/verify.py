@@ -88,7 +88,13 @@ def verify(
     if not run.on_standard_output:
         from aotc.cli.commands.base import respond
 
-        respond(report, lambda report: _sheet(report, explain=explain), json=json)
+        respond(
+            report,
+            lambda report: _sheet(report, explain=explain),
+            json=json,
+            brief=lambda report: report.verdict if report.authentic else "refused",
+            status=status,
+        )
     return status
 
 
