@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
 
 app = new_app()
+
+# Of a file or a pipe.
+_WIDTH: Final = 96
 
 
 @app.command(cls=Command)
@@ -35,7 +40,7 @@ def explain(
 
     It says what each code means, whether it refuses, and how to fix it.
     """
-    from aotc.cli.terminal import prose, show, show_names
+    from aotc.cli.terminal import show_names, terminal_width, write_lines
     from aotc.tools import explanation
 
     # As they are copied from a line of findings: `G016, N040`.
@@ -53,7 +58,10 @@ def explain(
     elif list_all or current().quiet:
         show_names({reason.code: reason.title for reason in reasons})
     else:
-        show([prose(text) for reason in reasons for text in _paragraphs(reason)])
+        # Nothing that lays out is imported: a code is asked for where a command just ended.
+        width = terminal_width(sys.stdout) or _WIDTH
+        texts = [text for reason in reasons for text in _paragraphs(reason)]
+        write_lines([line for text in texts for line in ("", *textwrap.wrap(text, width))][1:])
     return EXIT_YES
 
 
