@@ -89,7 +89,9 @@ _COMMANDS: Final = {
 }
 # A file in place of a command.
 _FILES: Final = {".onnx": "build", ".aotc": "verify", ".aotc.zip": "verify"}
-_THREADS: Final = "; threads are set where it runs: aotc run and bench --threads, aotc.load(threads=)"
+_THREADS: Final = (
+    "; threads are set where it runs: aotc run and bench --threads, aotc.load(threads=)"
+)
 
 
 def option_meant(
@@ -125,7 +127,9 @@ def option_meant(
     return f"; it is an option of {_either(named)}" if having else ""
 
 
-def command_meant(word: str, known: Iterable[str], below: Callable[[], Iterable[str]] | None) -> str:
+def command_meant(
+    word: str, known: Iterable[str], below: Callable[[], Iterable[str]] | None
+) -> str:
     """The end of a message on a command that there is none of, or an empty string.
 
     `below` tells, when asked, every command by the words that call it; None within a group.

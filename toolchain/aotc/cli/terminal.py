@@ -284,8 +284,10 @@ class _Columns:
         heads = list(self.heads)
         room = options.max_width - _GAP * (len(self.rows[0]) - 1)
         columns = list(zip(*([heads] if heads else []), *self.rows, strict=True))
+        natural = list(map(_natural, columns))
         widths = _widths(columns, room, cut=self.one_line)
-        if heads and not self.one_line and widths != list(map(_natural, columns)):
+        names = _natural([row[0] for row in self.rows])
+        if heads and heads[0].cell_len > names and not self.one_line and widths != natural:
             # The title stands above, and leaves its column to the names.
             yield heads[0]
             heads[0] = Text()

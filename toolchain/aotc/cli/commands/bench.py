@@ -283,9 +283,7 @@ def _sizes(dims: list[str]) -> dict[str, int]:
     return sizes
 
 
-def _write(
-    report: BenchReport, text: str, trace: Path | None, *, json: bool, status: int
-) -> None:
+def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool, status: int) -> None:
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 

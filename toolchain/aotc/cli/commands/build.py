@@ -317,4 +317,6 @@ def _tell_unproven(report: BuildReport) -> None:
 
     unproven = [finding.what for finding in report.findings if finding.code == "AOTC-N002"]
     with may_be_lost(sys.stderr):
-        write_lines([f"{report.artifact}: NOT PROVEN: {what}" for what in unproven], file=sys.stderr)
+        write_lines(
+            [f"{report.artifact}: NOT PROVEN: {what}" for what in unproven], file=sys.stderr
+        )

@@ -120,9 +120,7 @@ def inspect(
     def identity(report: InspectReport) -> str:
         return report.artifact.artifact_id if report.artifact is not None else report.source.sha256
 
-    respond(
-        report, inspected_summary if summary else inspect_view, json=json, brief=identity
-    )
+    respond(report, inspected_summary if summary else inspect_view, json=json, brief=identity)
     return EXIT_YES
 
 
