@@ -557,7 +557,7 @@ def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str) -> st
         name: _spelling(option, max(option.opts, key=len) if name in option.opts else name)
         for name, option in options.items()
     }
-    spellings |= {name: HELP[-1] for name in HELP}
+    spellings |= dict.fromkeys(HELP, HELP[-1])
     return option_meant(
         word.partition("=")[0],
         spellings,

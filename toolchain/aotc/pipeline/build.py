@@ -133,11 +133,11 @@ def build(request: BuildRequest) -> BuildReport:
     `"8000,16000"`); `precision` and `random` replace the profile's, and `allow_unproven` allows
     variants that this host cannot prove.  `output` defaults to `NAME.aotc` in the working
     directory; one that ends in `.zip` is one file.  An artifact of the same model, signed by the
-    same key and by no other, is replaced, and with `force` any artifact.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
-    with.  `custom_ops` are libraries of operators beside the profile's, which the artifact ships.
-    With `cache` an equal earlier build is taken from the user's cache, and a new one is
-    kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
+    same key and by no other, is replaced, and with `force` any artifact.  `fixtures` is a file or
+    folder of the user's inputs, included in the artifact with `embed_fixtures`; `calibration` is
+    data to quantize with.  `custom_ops` are libraries of operators beside the profile's, which the
+    artifact ships.  With `cache` an equal earlier build is taken from the user's cache, and a new
+    one is kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
     artifact or its evidence, repeats an earlier choice.  `against` is an earlier artifact of the
     model, whose answers the new one must give.  Without `key` the user's development key
     signs; a `KeylessSigner` is an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
