@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from aotc.base.errors import EXIT_YES, AotcError
+from aotc.base.records import replace
 from aotc.cli.grammar import current
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
+# What is noticed of each artifact that the user's own development key signed.
+_REMARK: Final = "AOTC-G016"
 
 
 def respond(
@@ -40,13 +44,55 @@ def respond(
     from aotc.cli.terminal import may_be_lost, show_sheet, write_lines
 
     if not current().quiet:
-        show_sheet(view(answer))
+        show_sheet(_untold(view(answer)))
         return
     said = brief(answer) if brief is not None else _brief(answer, view)
     write_lines((said,) if isinstance(said, str) else said)
     if status != EXIT_YES:
         with may_be_lost(sys.stderr):
             show_sheet(view(answer), file=sys.stderr)
+
+
+def _untold(sheet: Sheet) -> Sheet:
+    """The sheet without the remark on the development key, if this user was told of that key.
+
+    Documents and reports have it each time, and so has a CI, where nobody sees what came before.
+    """
+    from aotc.report.sheet import Table
+
+    shown: Sheet = []
+    for part in sheet:
+        said = [row for row in part.rows if row[0] == _REMARK] if isinstance(part, Table) else []
+        if isinstance(part, Table) and said and _was_told():
+            part = replace(part, rows=[row for row in part.rows if row[0] != _REMARK])
+        shown.append(part)
+    return shown
+
+
+def _was_told() -> bool:
+    """Whether this user was told of the development key, which is remembered from now on.
+
+    It is not where the user's state cannot be written.
+    """
+    from aotc.base.files.folders import PRIVATE, belongs_to_others, make_folder, state_folder
+    from aotc.spec.trust_anchors import key_id
+    from aotc.trust.development_key import default_trust
+
+    state = state_folder()
+    if state is None or os.environ.get("CI", "") not in ("", "0", "false"):
+        return False
+    told = state / "aotc" / "told"
+    try:
+        if state.exists() and belongs_to_others(state):
+            return False
+        for key in default_trust():
+            make_folder(told, PRIVATE)
+            (told / f"{_REMARK}-{key_id(key.pem)}").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _brief(answer: Answer, view: Callable[[Answer], Sheet]) -> Iterable[str]:
