@@ -43,6 +43,7 @@ _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
 _BARE: Final = "command_bare"
+_ALIASES: Final = "command_aliases"
 # The words of a call, in its context.
 _WORDS: Final = "aotc.words"
 
@@ -65,6 +66,12 @@ def choice(*options: str) -> Callable[[Function], Function]:
 def bare(option: str, value: str) -> Callable[[Function], Function]:
     """The value of an option that is given without one, as its last word or before an option."""
     return _with_attribute(_BARE, lambda known: {**(known or {}), option: value})
+
+
+def formerly(**options: str) -> Callable[[Function], Function]:
+    """Names that options had, without dashes, with those of today; they work, and are not shown."""
+    named = {f"--{old.replace('_', '-')}": f"--{new}" for old, new in options.items()}
+    return _with_attribute(_ALIASES, lambda known: {**(known or {}), **named})
 
 
 def _with_attribute(name: str, value: Callable[[Any], Any]) -> Callable[[Function], Function]:
@@ -116,8 +123,10 @@ class Command(TyperCommand):
 
     def _parsed(self, ctx: Context, args: list[str]) -> list[str]:
         prog = ctx.command_path
+        aliases = getattr(self.callback, _ALIASES, NO_DEFAULTS)
         stated = read(
-            args,
+            [_of_today(word, aliases) for word in before_operands(args)]
+            + list(args[len(before_operands(args)) :]),
             self.params,
             prog,
             exclusive=(*getattr(self.callback, _EXCLUSIVE, ()), QUIET_OR_VERBOSE),
@@ -409,6 +418,11 @@ def with_usage(error: AotcError, prog: str, parameters: Sequence[Parameter]) -> 
     return error
 
 
+def _of_today(word: str, aliases: Mapping[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return f"{aliases[name]}{equals}{value}" if name in aliases else word
+
+
 def options_by_name(parameters: Iterable[Parameter]) -> dict[str, TyperOption]:
     """Every spelling of every option, such as `-o` and `--output`."""
     return {
@@ -556,6 +570,7 @@ def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str) -> st
     spellings = {
         name: _spelling(option, max(option.opts, key=len) if name in option.opts else name)
         for name, option in options.items()
+        if not option.hidden
     }
     spellings |= dict.fromkeys(HELP, HELP[-1])
     return option_meant(
@@ -585,7 +600,8 @@ def show_command(
     prog: str, about: str, parameters: Sequence[Parameter], examples: Sequence[str]
 ) -> None:
     """Write the page of a command, such as `aotc build`."""
-    options = list(dict.fromkeys(options_by_name(parameters).values()))
+    named = dict.fromkeys(options_by_name(parameters).values())
+    options = [option for option in named if not option.hidden]
     parts = [listing([f"{USAGE}{usage(prog, parameters)}"]), *_paragraphs(about)]
     arguments = [(label(argument), _phrase(argument)) for argument in positionals(parameters)]
     if arguments:

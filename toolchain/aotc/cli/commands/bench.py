@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
-from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.grammar import Command, examples, formerly, new_app
 from aotc.cli.options import (
     Artifact,
     Channel,
@@ -46,6 +46,7 @@ _STDOUT: Final = Path("-")
     "aotc bench model.aotc --against model.onnx",
     "aotc bench model.aotc --dim batch=4 --nodes --history bench.jsonl",
 )
+@formerly(dims="dim", model="against")
 def bench(
     artifact: Artifact,
     *,
@@ -193,7 +194,7 @@ def bench(
             warm_up=warm_up,
             streams=streams,
             inputs=inputs,
-            sizes=sizes,
+            dims=sizes,
             nodes=nodes,
             trace=traces.append if trace is not None else None,
             history=history,

@@ -10,7 +10,7 @@ import typer
 
 from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond, signer_of
-from aotc.cli.grammar import Command, bare, current, examples, exclusive, new_app
+from aotc.cli.grammar import Command, bare, current, examples, exclusive, formerly, new_app
 from aotc.cli.options import (
     AllowExpired,
     Force,
@@ -43,6 +43,7 @@ _STATEMENTS: Final = "what the attestations say"
 @exclusive("--key", "--keyless")
 @exclusive("--allow-expired", "--keyless")
 @bare("--release", "tag")
+@formerly(dims="dim", license="licence")
 @examples(
     "aotc build resnet.onnx --dim batch=1..8",
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",

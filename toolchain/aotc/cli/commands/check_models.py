@@ -63,7 +63,7 @@ def check_models(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", parser=Path, help="file to write the JSON document to"
+            "-o", "--output", metavar="FILE", parser=Path, help="file to write the JSON document to"
         ),
     ] = None,
     force: Force = False,

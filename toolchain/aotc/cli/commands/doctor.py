@@ -258,7 +258,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
     return _note(
         "root keys",
         f"{found}; no policy is named, so the first that is seen counts",
-        "Write the file anew with 'aotc trust root --policy NAME'.",
+        "Write the file anew with 'aotc trust root --name NAME'.",
     )
 
 

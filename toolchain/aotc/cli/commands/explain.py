@@ -23,7 +23,7 @@ _WIDTH: Final = 96
 
 
 @app.command(cls=Command)
-@examples("aotc explain AOTC-G005", "aotc explain g016 n040", "aotc explain --list")
+@examples("aotc explain g016 AOTC-N040", "aotc explain --list")
 def explain(
     codes: Annotated[
         list[str] | None,
