@@ -17,6 +17,7 @@ from aotc.base.files.failures import translated_errors
 from aotc.base.files.folders import MANIFEST
 from aotc.base.files.replacing import NEW
 from aotc.base.files.work_folders import work_folder
+from aotc.base.progress import watched
 from aotc.base.records import record, replace
 from aotc.base.text import is_utf8
 from aotc.host.probe import probe
@@ -160,6 +161,7 @@ def build(request: BuildRequest) -> BuildReport:
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given_workers = nullcontext(request.workers) if request.workers is not None else None
     with (
+        watched(request.progress),
         translated_errors(str(output)),
         work_folder(output) as work,
         earlier_artifact(request.against) as earlier,

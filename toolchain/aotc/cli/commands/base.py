@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -51,6 +52,18 @@ def respond(
     if status != EXIT_YES:
         with may_be_lost(sys.stderr):
             show_sheet(view(answer), file=sys.stderr)
+
+
+@contextmanager
+def bars(*, json: bool) -> Iterator[None]:
+    """On a terminal, a bar for what takes long meanwhile: hashing."""
+    if json or current().quiet or not sys.stderr.isatty():
+        yield
+        return
+    from aotc.cli.progress import stages
+
+    with stages():
+        yield
 
 
 def _untold(sheet: Sheet) -> Sheet:
