@@ -50,7 +50,8 @@ def explain(
     if list_all:
         reasons = explanation.explain_all()
     else:
-        reasons = tuple(explanation.explain(name) for name in dict.fromkeys(named))
+        found = [explanation.explain(name) for name in named]
+        reasons = tuple({reason.code: reason for reason in found}.values())
     if json:
         from aotc.cli.output import write_document
 
