@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aotc.cli.output import CallLog
 
 
+Every = Callable[[], Mapping[str, "Command"]]
 Function = TypeVar("Function", bound=Callable[..., int])
 
 # Attributes of a function that say more of its command than its parameters do.
@@ -44,8 +45,13 @@ _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
 _BARE: Final = "command_bare"
 _ALIASES: Final = "command_aliases"
-# The words of a call, in its context.
+# The words of a call, in its context, and what tells every command there is, if it is asked.
 _WORDS: Final = "aotc.words"
+EVERY: Final = "aotc.every"
+
+
+def _none() -> Mapping[str, Command]:
+    return {}
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
@@ -132,6 +138,7 @@ class Command(TyperCommand):
             exclusive=(*getattr(self.callback, _EXCLUSIVE, ()), QUIET_OR_VERBOSE),
             choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
+            every=ctx.meta.get(EVERY, _none),
         )
         labels = list(map(label, positionals(self.params)))
         refuse_other_bytes(stated, [*labels, *labels[-1:] * len(args)], os.environ, prog)
@@ -165,7 +172,8 @@ class Group(TyperGroup):
             show_group(ctx.command_path, self.help or "", rows, self.params)
             raise typer.Exit(EXIT_YES if args else EXIT_USAGE)
         if args[0] not in rows and args[0] not in options:
-            _refuse_word(args[0], rows, self.params, ctx.command_path)
+            every = ctx.meta.get(EVERY, _none)
+            _refuse_word(args[0], rows, self.params, ctx.command_path, every)
         # An option of the group ends the call: what follows it is not read.
         return super().parse_args(ctx, args[:1] if args[0] in options else args)
 
@@ -463,6 +471,7 @@ def read(
     exclusive: Sequence[Sequence[str]] = (),
     choice: Sequence[str] = (),
     bare: Mapping[str, str] = NO_DEFAULTS,
+    every: Every = _none,
 ) -> list[str]:
     """The words in one form: `--option=value` and flags, then `--` and the arguments.
 
@@ -508,7 +517,7 @@ def read(
     taken = positionals(parameters)
     most = len(arguments) if any(each.nargs == -1 for each in taken) else len(taken)
     if further := [*unknown, *arguments[most:]]:
-        _refuse_unknown(further[0], options, prog)
+        _refuse_unknown(further[0], options, prog, every)
     stated = [*given, *taken[: len(arguments)]]
     missing = [label(each) for each in parameters if each.required and each not in stated]
     if missing:
@@ -543,28 +552,31 @@ def _refuse_excluded(
             refuse(f"argument {label(option)}: not allowed with argument {label(others[0])}", prog)
 
 
-def _refuse_unknown(word: str, options: Mapping[str, TyperOption], prog: str) -> NoReturn:
-    hint = _option_hint(word, options, prog) if word[:1] == "-" else ""
+def _refuse_unknown(
+    word: str, options: Mapping[str, TyperOption], prog: str, every: Every
+) -> NoReturn:
+    hint = _option_hint(word, options, prog, every) if word[:1] == "-" else ""
     refuse(f"there is no argument {word!r}{hint}", prog)
 
 
 def _refuse_word(
-    word: str, rows: Iterable[str], parameters: Sequence[Parameter], prog: str
+    word: str, rows: Iterable[str], parameters: Sequence[Parameter], prog: str, every: Every
 ) -> NoReturn:
     """Refuse the first word after a group, which is neither a command nor an option of it."""
     if word.startswith("-"):
-        what = f"there is no option {word!r}{_option_hint(word, options_by_name(parameters), prog)}"
+        hint = _option_hint(word, options_by_name(parameters), prog, every)
+        what = f"there is no option {word!r}{hint}"
     else:
         from aotc.cli.suggestions import command_meant
 
-        hint = command_meant(word, rows, _every_command if prog == "aotc" else None)
+        hint = command_meant(word, rows, every if prog == "aotc" else None)
         what = f"there is no command {word!r}{hint}"
     raise AotcError(
         "AOTC-I027", what, where=prog, expected=f"{USAGE}{prog} COMMAND ...", fix=_see(prog)
     )
 
 
-def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str) -> str:
+def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str, every: Every) -> str:
     from aotc.cli.suggestions import option_meant
 
     spellings = {
@@ -577,17 +589,8 @@ def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str) -> st
         word.partition("=")[0],
         spellings,
         prog,
-        lambda: {
-            name: list(options_by_name(command.params))
-            for name, command in _every_command().items()
-        },
+        lambda: {name: list(options_by_name(command.params)) for name, command in every().items()},
     )
-
-
-def _every_command() -> Mapping[str, Command]:
-    from aotc.cli.commands import every_command
-
-    return every_command()
 
 
 # The page that `--help` shows: usage, purpose, parameters with their defaults, and examples.
