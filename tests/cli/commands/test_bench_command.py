@@ -59,7 +59,7 @@ def test_slower_ends_with_1_and_within_with_0(aotc: Command) -> None:
     assert slower.document["comparison"]["code"] == "AOTC-I067"
     shown = aotc.plain(*words, "0.01")
     assert shown.status == 1
-    assert "against model.aotc  SLOWER (AOTC-I067)\n" in shown.stdout
+    assert "against model.aotc  SLOWER: AOTC-I067 slower than the baseline\n" in shown.stdout
 
 
 def test_what_is_not_shown_ends_with_0(aotc: Command) -> None:

@@ -296,7 +296,7 @@ def test_all_breaches_are_told_with_one_table(aotc: Command) -> None:
         "node",
         "op",
         "domain",
-        "why",
+        "reason",
         "fix",
         "odd",
         "Trilu",

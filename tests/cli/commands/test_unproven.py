@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_build_for_cuda_without_a_gpu(aotc: Command) -> None:
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA")
-    words = ("build", "linear.onnx", "--profile", "server-cuda", "-o", "m.aotc", "-q", "--force")
+    words = ("build", "linear.onnx", "--profile", "server-cuda", "-o", "m.aotc", "--force")
     first = told(aotc, *words)
     assert_not_proven(first, "cuda: ")
     # What was compared says where, and so does a build from the cache.
@@ -83,7 +84,7 @@ def test_a_build_for_cuda_without_a_gpu(aotc: Command) -> None:
 
 
 def test_a_build_for_another_architecture(aotc: Command) -> None:
-    words = ("build", "linear.onnx", "--target", FOREIGN, "-o", "m.aotc", "-q")
+    words = ("build", "linear.onnx", "--target", FOREIGN, "-o", "m.aotc")
     refused = aotc(*words)
     assert (refused.status, refused.first["code"]) == (1, "AOTC-N002")
     assert "--allow-unproven" in refused.first["fix"]
@@ -100,6 +101,10 @@ def test_a_build_for_another_architecture(aotc: Command) -> None:
     # The option is the profile's setting, and stands where a precision that was given stands.
     manifest = json.loads((aotc.folder / "m.aotc" / "payload" / "aotc.json").read_bytes())
     assert manifest["profile"]["unproven"] == "allow"
+    # However quiet a call is to be, what nothing proves is told.
+    quiet = aotc.plain(*words, "--allow-unproven", "-q")
+    assert re.fullmatch("[0-9a-f]{64}\n", quiet.stdout)
+    assert quiet.stderr.startswith("m.aotc: NOT PROVEN: ")
     built = told(aotc, "verify", "m.aotc", "--target", FOREIGN)
     assert_not_proven(built, "built on ")
     assert built["shown"].startswith(
@@ -113,7 +118,7 @@ def test_a_build_for_another_architecture(aotc: Command) -> None:
 
 
 def test_what_is_proven_is_a_gate_that_passed(aotc: Command) -> None:
-    texts = told(aotc, "build", "linear.onnx", "--allow-unproven", "-o", "m.aotc", "-q")
+    texts = told(aotc, "build", "linear.onnx", "--allow-unproven", "-o", "m.aotc")
     report = decode(RunReport, json.loads(texts["r.json"]))
     (proof,) = (gate for gate in report.gates if gate.name == "proof")
     assert proof.status == "passed"

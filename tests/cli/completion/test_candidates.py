@@ -44,7 +44,7 @@ def test_every_option_of_every_command(name: str) -> None:
     known = {
         max(spellings, key=len)
         for each in every_command()[name].params
-        if each.param_type_name == "option"
+        if each.param_type_name == "option" and not each.hidden
         for spellings in (each.opts, each.secondary_opts)
         if spellings
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -62,11 +63,13 @@ def test_a_document_with_every_step_beside_it(aotc: Command) -> None:
     assert re.fullmatch(r"aotc build  \d+\.\d s", last)
 
 
-def test_quiet_tells_errors_only(aotc: Command) -> None:
+def test_quiet_tells_the_id_and_errors_only(aotc: Command) -> None:
     done = aotc.plain("build", "model.onnx", "-q")
     assert (done.status, done.stderr) == (0, "")
-    assert done.stdout.startswith("model.aotc  built, proven and signed\n")
-    again = aotc.plain("build", "model.onnx", "--quiet")
+    id_ = hashlib.sha256((aotc.folder / "model.aotc/payload/aotc.json").read_bytes()).hexdigest()
+    assert done.stdout == f"{id_}\n"
+    (aotc.folder / "mine").mkdir()
+    again = aotc.plain("build", "model.onnx", "-o", "mine", "--quiet")
     assert again.status == 3
     assert again.stderr.startswith("error: AOTC-I017 ")
 

@@ -109,3 +109,43 @@ def test_a_long_name_makes_no_line_of_its_own(built: Command, tmp_path: Path) ->
     _, sent, _ = on_a_terminal(built, "check-models", str(models), "--json", "-v", columns=60)
     lines = plain(sent).replace("\r", "\n").splitlines()
     assert not [line for line in lines if line.startswith("x")]
+
+
+# -- what takes long beside a build: hashing, installing, signing
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """An artifact whose weights are long to hash: 96 MB."""
+    aotc = Command(tmp_path_factory.mktemp("large"))
+    save(linear(features=4900), aotc.folder / "model.onnx")
+    assert aotc.plain("build", "model.onnx", "--dim", "batch=1", "-q").status == 0
+    return aotc
+
+
+@pytest.mark.parametrize(
+    ("call", "stage"),
+    [
+        ("verify model.aotc", "hash"),
+        ("install model.aotc --store store", "hash"),
+        ("run model.aotc --variant portable", "hash"),
+        ("sign model.aotc --force", "hash"),
+        ("pack model.aotc -o packed.zip", "pack"),
+        ("unpack packed.zip -o unpacked.aotc", "unpack"),
+    ],
+)
+def test_long_work_has_a_bar(large: Command, call: str, stage: str) -> None:
+    status, sent, answer = on_a_terminal(large, *call.split(), only_error=True, columns=120)
+    assert status == 0, sent
+    told = plain(sent).replace("\r", "\n")
+    assert re.search(rf"{stage}.*━.* of 9\d\.\d MB", told), told
+    # The answer is on standard output, and nothing else.
+    assert "━" not in answer
+    # And a line stays.
+    assert re.search(rf"^ *{stage}( \(.*\))?  \d+\.\d s *$", told, re.MULTILINE)
+
+
+def test_a_pipe_is_told_nothing_of_it(large: Command) -> None:
+    for words in (("verify", "model.aotc"), ("install", "model.aotc"), ("sign", "model.aotc")):
+        assert large.plain(*words, *(["--force"] if words[0] == "sign" else ())).stderr == ""
+    for words in (("--json",), ("-q",)):
+        _, sent, _ = on_a_terminal(large, "verify", "model.aotc", *words, only_error=True)
+        assert sent == ""

@@ -175,7 +175,7 @@ def test_names_that_read_as_sizes_are_quoted_and_maps_have_their_whole_type(
 def test_a_build_shows_one_screen_and_in_full_on_demand(tmp_path: Path) -> None:
     save(linear(), tmp_path / "model.onnx")
     aotc = Command(tmp_path)
-    short = aotc.plain("build", "model.onnx", "-q").stdout
+    short = aotc.plain("build", "model.onnx").stdout
     assert 5 < len(short.splitlines()) <= 20
     assert "exactness" not in short
     full = aotc.plain("build", "model.onnx", "-v", "--force").stdout

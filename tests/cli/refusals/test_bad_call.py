@@ -79,9 +79,16 @@ def test_a_reader_that_goes_away(built: Command) -> None:
 
 # -- the output
 def test_an_output_that_exists(built: Command) -> None:
+    """One of another model, and what is no artifact; its own one it replaces."""
     before = (built.folder / "good.aotc/payload/aotc.json").read_bytes()
-    words = ("build", "linear.onnx", "-o", "good.aotc")
-    assert built(*words).refused("AOTC-I017", 3)["where"] == "good.aotc"
+    save(linear(features=FEATURES + 1), built.folder / "other.onnx")
+    found = built("build", "other.onnx", "-o", "good.aotc").refused("AOTC-I017", 3)
+    assert found["where"] == "good.aotc"
+    assert found["what"] == "the output exists and is of another model"
+    (built.folder / "mine").mkdir()
+    found = built("build", "linear.onnx", "-o", "mine").refused("AOTC-I017", 3)
+    assert found["what"] == "the output exists"
+    (built.folder / "mine").rmdir()
     assert (built.folder / "good.aotc/payload/aotc.json").read_bytes() == before
     assert built.leftovers() == []
 

@@ -64,7 +64,7 @@ def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.M
     host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
     assert host.aotc("verify", "digits.aotc", "--trust", "trust.yaml")["policy"]["accepted"]
     host.aotc(
-        *("trust", "add", "trust.yaml", "--id", "ops", "--key", "ops.pub", "--usage", "approval"),
+        *("trust", "add", "trust.yaml", "--signer", "ops=ops.pub", "--usage", "approval"),
         *("--rule", "default", "--match", "digits", "--match-channel", "prod"),
         *("--require", "oms:release", "--require", "approval:ops"),
     )
@@ -112,7 +112,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     (host.folder / "config" / "aotc").mkdir(parents=True)
     root = host.folder / "config" / "aotc" / "root.yaml"
     host.aotc(
-        *("trust", "root", "-o", root, "--policy", "plant", "--threshold", "2"),
+        *("trust", "root", "-o", root, "--name", "plant", "--threshold", "2"),
         *("--key", "root-a.pub", "--key", "root-b.pub"),
     )
     under = ("verify", "digits.aotc", "--trust", "trust.yaml")
@@ -209,9 +209,18 @@ def test_what_is_revoked_is_shown_as_that(host: Host) -> None:
 @pytest.mark.parametrize(
     ("words", "where", "what"),
     [
-        (("--id", "ops", "--valid-until", "2026-12-31"), "--id", "--key or --authority"),
-        (("--key", "ops.pub", "--usage", "approval"), "--id", "--id"),
-        (("--key", "ops.pub", "--id", "ops"), "--usage", "--usage"),
+        (("--valid-until", "2026-12-31"), "--valid-until", "--signer or --authority"),
+        (
+            ("--signer", "ops.pub", "--usage", "approval"),
+            "--signer",
+            "--signer takes ID=PUB: a key has a name in the policy",
+        ),
+        (
+            ("--authority", "ca.pem", "--usage", "approval"),
+            "--authority",
+            "--authority takes ID=CERT: a key has a name in the policy",
+        ),
+        (("--signer", "ops=ops.pub"), "--usage", "--usage"),
         (("--match", "x"), "--match", "--rule"),
         (("--require", "oms:release"), "--require", "--rule"),
         (("--expires", "2027-13-01"), "--expires", "date"),

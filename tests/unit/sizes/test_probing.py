@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from refusals import refusal
 
 from aotc.base.errors import AotcError
+from aotc.base.progress import Count
+from aotc.cli.progress import counted, share
 from aotc.sizes.dim_hints import DimHints, hints_on
 from aotc.sizes.search import Prober
-from aotc.sizes.trials import Trial
+from aotc.sizes.trials import Trial, TrialLog, runs_so_far
 from aotc.spec.payload import Value
 from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import DimRange, Domain, Relation
@@ -624,3 +627,21 @@ def test_most_of_a_range_that_fails_is_no_range_with_gaps() -> None:
     prober.__post_init__()
     frames = prober.search().dims["frames"]
     assert (frames.min, frames.max, frames.gaps, frames.stopped_by) == (2999, 3000, (), "error")
+
+
+def test_a_search_tells_its_steps(tmp_path: Path) -> None:
+    """Each once and in order; a watcher reads them where another process writes them."""
+    log, poll = TrialLog(tmp_path, ()), runs_so_far(tmp_path)
+    assert poll() == Count(0, None, "probes")
+    told = []
+
+    def step(number: int) -> None:
+        log.step(number)
+        told.append(poll())
+
+    prober = prober_of(["n", "m"], lambda s: s["n"] > 0)
+    prober.step = step
+    prober.search()
+    assert told == [Count(number, 8, "steps, 0 probes") for number in range(8)]
+    assert counted(told[3]) == "3 of 8 steps, 0 probes"
+    assert share(told[3:4]) == 0.375

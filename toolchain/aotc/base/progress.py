@@ -6,15 +6,22 @@ which is told of ends, notes and counts as well.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 # Its counts are told in units of their own.
 BYTES: Final = "bytes"
 
+# Less is over before anybody looks.
+LONG_BYTES: Final = 64 << 20
+
 Progress = Callable[[str], None]
+# Of the call under way, for what is called at many places and may take long: hashing.
+_watching: ContextVar[Progress | None] = ContextVar("watching", default=None)
 
 
 class Count(NamedTuple):
@@ -127,11 +134,35 @@ class Tally:
     def __init__(self, total: int | None, unit: str) -> None:
         self.unit = unit
         self._total, self._done = total, 0
+        self._lock = threading.Lock()
 
     def add(self, number: int) -> None:
-        """So many more are done; of several threads, one may call it."""
-        self._done += number
+        """So many more are done; threads may call it at once."""
+        with self._lock:
+            self._done += number
 
     def poll(self) -> Count:
         """How many are done."""
         return Count(self._done, self._total, self.unit)
+
+
+@contextmanager
+def watched(progress: Progress | None) -> Iterator[None]:
+    """What is hashed meanwhile, in this thread, is told to `progress`."""
+    before = _watching.set(progress)
+    try:
+        yield
+    finally:
+        _watching.reset(before)
+
+
+@contextmanager
+def hashing(total: int) -> Iterator[Tally]:
+    """A tally of `total` bytes that are hashed, which whoever watches the call is shown if long."""
+    tally = Tally(total, BYTES)
+    progress = _watching.get()
+    if progress is None or total < LONG_BYTES:
+        yield tally
+        return
+    with Reporter(progress).counting("hash", "", tally):
+        yield tally

@@ -37,6 +37,8 @@ _HIDDEN: Final = re.compile(
 # Controls, which Unicode gives no names, where people know one.
 _CONTROLS: Final = {"\0": "NULL", "\r": "CARRIAGE RETURN", "\x1b": "ESCAPE", "\x85": "NEXT LINE"}
 
+# Shorter words are near to everything.
+_LEAST_NEAR: Final = 3
 _MAX_HINTS, _MAX_WORD = 20, 100
 # The time to compare grows with the number of known words.
 _MAX_KNOWN = 1000
@@ -111,6 +113,41 @@ def nearest(word: object, known: tuple[Any, ...]) -> str:
 
     close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
     return close[0] if close else ""
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The known word that is at most a few slips of the hand from `word`, or that it begins.
+
+    Empty where there is none.
+    """
+    text = word.lstrip("-").lower()
+    if len(text) < _LEAST_NEAR or len(text) > _MAX_WORD:
+        return ""
+    by_name = {name.lstrip("-").lower(): name for name in known if len(name.lstrip("-")) > 1}
+    if text in by_name:
+        return by_name[text]
+    begun = [name for name in by_name if name.startswith(text)]
+    if len(begun) == 1:
+        return by_name[begun[0]]
+    slips = {name: _distance(text, name) for name in by_name}
+    best = min(slips, key=lambda name: slips[name], default="")
+    # A third of a word is another word.
+    return by_name[best] if best and slips[best] <= (min(len(text), len(best)) + 1) // 3 else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """How many letters are added, left out, changed or swapped with the next one."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one):
+        last, row, before = row, [i + 1], row if not i else before
+        for j, right in enumerate(other):
+            least = min(last[j + 1] + 1, row[j] + 1, last[j] + (letter != right))
+            if i and j and letter == other[j - 1] and one[i - 1] == right:
+                least = min(least, before[j - 1] + 1)
+            row.append(least)
+        before = last
+    return row[-1]
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:

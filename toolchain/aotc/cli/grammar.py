@@ -22,7 +22,6 @@ from typer.main import get_command
 
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
-from aotc.base.text import did_you_mean
 from aotc.cli.given import before_operands, refuse_other_bytes
 from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from aotc.cli.output import CallLog
 
 
+Every = Callable[[], Mapping[str, "Command"]]
 Function = TypeVar("Function", bound=Callable[..., int])
 
 # Attributes of a function that say more of its command than its parameters do.
@@ -44,8 +44,14 @@ _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
 _BARE: Final = "command_bare"
-# The words of a call, in its context.
+_ALIASES: Final = "command_aliases"
+# The words of a call, in its context, and what tells every command there is, if it is asked.
 _WORDS: Final = "aotc.words"
+EVERY: Final = "aotc.every"
+
+
+def _none() -> Mapping[str, Command]:
+    return {}
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
@@ -68,6 +74,12 @@ def bare(option: str, value: str) -> Callable[[Function], Function]:
     return _with_attribute(_BARE, lambda known: {**(known or {}), option: value})
 
 
+def formerly(**options: str) -> Callable[[Function], Function]:
+    """Names that options had, without dashes, with those of today; they work, and are not shown."""
+    named = {f"--{old.replace('_', '-')}": f"--{new}" for old, new in options.items()}
+    return _with_attribute(_ALIASES, lambda known: {**(known or {}), **named})
+
+
 def _with_attribute(name: str, value: Callable[[Any], Any]) -> Callable[[Function], Function]:
     """A decorator that sets an attribute of a function to `value` of what it was (None: unset)."""
 
@@ -88,7 +100,10 @@ class Command(TyperCommand):
     def invoke(self, ctx: Context) -> Any:
         """Call the function, with what it says on standard error as the call asks for it."""
         with taken(ctx.params, ctx.command_path, ctx.meta[_WORDS]) as outcome:
-            outcome.status = super().invoke(ctx)
+            try:
+                outcome.status = super().invoke(ctx)
+            except AotcError as error:
+                raise with_usage(error, ctx.command_path, self.params) from None
             return outcome.status
 
     @property
@@ -107,15 +122,26 @@ class Command(TyperCommand):
         if any(word in HELP for word in before_operands(args)):
             show_command(prog, self.help or "", self.params, self.examples)
             raise typer.Exit(EXIT_YES)
+        try:
+            return self._parsed(ctx, args)
+        except AotcError as error:
+            raise with_usage(error, prog, self.params) from None
+
+    def _parsed(self, ctx: Context, args: list[str]) -> list[str]:
+        prog = ctx.command_path
+        aliases = getattr(self.callback, _ALIASES, NO_DEFAULTS)
         stated = read(
-            args,
+            [_of_today(word, aliases) for word in before_operands(args)]
+            + list(args[len(before_operands(args)) :]),
             self.params,
             prog,
             exclusive=(*getattr(self.callback, _EXCLUSIVE, ()), QUIET_OR_VERBOSE),
             choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
+            every=ctx.meta.get(EVERY, _none),
         )
-        refuse_other_bytes(stated, list(map(label, positionals(self.params))), os.environ, prog)
+        labels = list(map(label, positionals(self.params)))
+        refuse_other_bytes(stated, [*labels, *labels[-1:] * len(args)], os.environ, prog)
         set_defaults(ctx, stated, self.params)
         try:
             left = super().parse_args(ctx, stated)
@@ -146,8 +172,8 @@ class Group(TyperGroup):
             show_group(ctx.command_path, self.help or "", rows, self.params)
             raise typer.Exit(EXIT_YES if args else EXIT_USAGE)
         if args[0] not in rows and args[0] not in options:
-            kind = "option" if args[0].startswith("-") else "command"
-            refuse(f"there is no {kind} {args[0]!r}{did_you_mean(args[0], rows)}", ctx.command_path)
+            every = ctx.meta.get(EVERY, _none)
+            _refuse_word(args[0], rows, self.params, ctx.command_path, every)
         # An option of the group ends the call: what follows it is not read.
         return super().parse_args(ctx, args[:1] if args[0] in options else args)
 
@@ -274,7 +300,7 @@ def options() -> list[TyperOption]:
             param_decls=["-q", "--quiet"],
             is_flag=True,
             default=False,
-            help="show errors only, no progress",
+            help="show errors and the one answer, such as the artifact's id; no progress",
             rich_help_panel=_PANEL,
         ),
         TyperOption(
@@ -367,13 +393,42 @@ def _logged(
 
 
 HELP = ("-h", "--help")
+# Begins the usage line, on a page of help and in a refusal.
+USAGE: Final = "usage: "
 NO_DEFAULTS: Final[Mapping[str, str]] = {}
 _NEGATIVE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
 def refuse(what: str, prog: str) -> NoReturn:
     """Raise AOTC-I027 for a call of the command `prog`, such as `aotc build`."""
-    raise AotcError("AOTC-I027", what, where=prog, fix=f"See '{prog} --help'.")
+    raise AotcError("AOTC-I027", what, where=prog, fix=_see(prog))
+
+
+def _see(prog: str) -> str:
+    return f"See '{prog} --help'."
+
+
+def usage(prog: str, parameters: Sequence[Parameter]) -> str:
+    """The usage line of a command: `aotc build [OPTIONS] MODEL`."""
+    options = dict.fromkeys(options_by_name(parameters).values())
+    needed = [_spelling(option, option.opts[0]) for option in options if option.required]
+    words = [
+        label(argument) if argument.required else f"[{label(argument)}]"
+        for argument in positionals(parameters)
+    ]
+    return " ".join((prog, "[OPTIONS]", *needed, *words))
+
+
+def with_usage(error: AotcError, prog: str, parameters: Sequence[Parameter]) -> AotcError:
+    """The error of a call, with the usage line of its command where its words are wrong."""
+    if error.code == "AOTC-I027" and not error.expected:
+        error.expected = f"{USAGE}{usage(prog, parameters)}"
+    return error
+
+
+def _of_today(word: str, aliases: Mapping[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    return f"{aliases[name]}{equals}{value}" if name in aliases else word
 
 
 def options_by_name(parameters: Iterable[Parameter]) -> dict[str, TyperOption]:
@@ -416,6 +471,7 @@ def read(
     exclusive: Sequence[Sequence[str]] = (),
     choice: Sequence[str] = (),
     bare: Mapping[str, str] = NO_DEFAULTS,
+    every: Every = _none,
 ) -> list[str]:
     """The words in one form: `--option=value` and flags, then `--` and the arguments.
 
@@ -459,8 +515,9 @@ def read(
                 refuse(f"argument {label(option)}: expected one argument", prog)
         found.append(f"{max(option.opts, key=len)}={value}")
     taken = positionals(parameters)
-    if further := [*unknown, *arguments[len(taken) :]]:
-        _refuse_unknown(further[0], options, prog)
+    most = len(arguments) if any(each.nargs == -1 for each in taken) else len(taken)
+    if further := [*unknown, *arguments[most:]]:
+        _refuse_unknown(further[0], options, prog, every)
     stated = [*given, *taken[: len(arguments)]]
     missing = [label(each) for each in parameters if each.required and each not in stated]
     if missing:
@@ -477,8 +534,8 @@ def _divided(word: str, options: Mapping[str, TyperOption]) -> tuple[str | None,
     name, equals, value = word.partition("=")
     if name in options:
         return name, value if equals else None
-    # `-oFILE`
-    if word[:2] in options and not word.startswith("--"):
+    # `-oFILE`, but `-output` is a slip of the hand.
+    if word[:2] in options and not word.startswith("--") and f"-{name}" not in options:
         return word[:2], word[2:]
     return None, None
 
@@ -495,10 +552,45 @@ def _refuse_excluded(
             refuse(f"argument {label(option)}: not allowed with argument {label(others[0])}", prog)
 
 
-def _refuse_unknown(word: str, options: Mapping[str, TyperOption], prog: str) -> NoReturn:
-    spelled = (*options, *HELP) if word[:1] == "-" else ()
-    hint = did_you_mean(word.partition("=")[0], spelled)
+def _refuse_unknown(
+    word: str, options: Mapping[str, TyperOption], prog: str, every: Every
+) -> NoReturn:
+    hint = _option_hint(word, options, prog, every) if word[:1] == "-" else ""
     refuse(f"there is no argument {word!r}{hint}", prog)
+
+
+def _refuse_word(
+    word: str, rows: Iterable[str], parameters: Sequence[Parameter], prog: str, every: Every
+) -> NoReturn:
+    """Refuse the first word after a group, which is neither a command nor an option of it."""
+    if word.startswith("-"):
+        hint = _option_hint(word, options_by_name(parameters), prog, every)
+        what = f"there is no option {word!r}{hint}"
+    else:
+        from aotc.cli.suggestions import command_meant
+
+        hint = command_meant(word, rows, every if prog == "aotc" else None)
+        what = f"there is no command {word!r}{hint}"
+    raise AotcError(
+        "AOTC-I027", what, where=prog, expected=f"{USAGE}{prog} COMMAND ...", fix=_see(prog)
+    )
+
+
+def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str, every: Every) -> str:
+    from aotc.cli.suggestions import option_meant
+
+    spellings = {
+        name: _spelling(option, max(option.opts, key=len) if name in option.opts else name)
+        for name, option in options.items()
+        if not option.hidden
+    }
+    spellings |= dict.fromkeys(HELP, HELP[-1])
+    return option_meant(
+        word.partition("=")[0],
+        spellings,
+        prog,
+        lambda: {name: list(options_by_name(command.params)) for name, command in every().items()},
+    )
 
 
 # The page that `--help` shows: usage, purpose, parameters with their defaults, and examples.
@@ -511,16 +603,9 @@ def show_command(
     prog: str, about: str, parameters: Sequence[Parameter], examples: Sequence[str]
 ) -> None:
     """Write the page of a command, such as `aotc build`."""
-    options = list(dict.fromkeys(options_by_name(parameters).values()))
-    needed = [_spelling(option, option.opts[0]) for option in options if option.required]
-    words = [
-        label(argument) if argument.required else f"[{label(argument)}]"
-        for argument in positionals(parameters)
-    ]
-    parts = [
-        listing([" ".join(("usage:", prog, "[OPTIONS]", *needed, *words))]),
-        *_paragraphs(about),
-    ]
+    named = dict.fromkeys(options_by_name(parameters).values())
+    options = [option for option in named if not option.hidden]
+    parts = [listing([f"{USAGE}{usage(prog, parameters)}"]), *_paragraphs(about)]
     arguments = [(label(argument), _phrase(argument)) for argument in positionals(parameters)]
     if arguments:
         parts.append(section("arguments", ("",), arguments))
@@ -542,7 +627,7 @@ def show_group(
     """Write the page of a group: every command in it, with its purpose in one line."""
     options = dict.fromkeys(options_by_name(parameters).values())
     rows = [(", ".join(option.opts), _phrase(option)) for option in options]
-    parts = [listing([f"usage: {prog} COMMAND ..."]), *_paragraphs(about)]
+    parts = [listing([f"{USAGE}{prog} COMMAND ..."]), *_paragraphs(about)]
     parts.append(section("commands", ("",), list(commands.items())))
     parts.append(section("options", ("",), [*rows, _HELP_ROW]))
     parts.append(listing([f"'{prog} COMMAND --help' says more."]))

@@ -323,6 +323,8 @@ _MAX_OTHERS = 50
 _LABELS = ("what", "where", "place", "expected", "found", "fix")
 # What a label is called where the field's name would not be understood.
 _LABEL_WORDS = {"place": "at"}
+# How an expected usage line begins; it has a label of its own.
+_USAGE: Final = "usage: "
 
 
 def error_lines(error: AotcError, width: int | None = None) -> list[str]:
@@ -337,6 +339,8 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     for label in _LABELS:
         said = getattr(error, label)
         if text := with_fixtures_in_words("" if said is None else str(said).strip()):
+            if label == "expected" and text.startswith(_USAGE):
+                label, text = "usage", text.removeprefix(_USAGE)
             # A command in a fix is to be copied in one piece.
             room = None if label == "fix" else width
             lines += _indented(

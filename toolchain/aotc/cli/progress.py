@@ -25,7 +25,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from aotc.base.progress import BYTES, Count, Poll, Watcher
+from aotc.base.progress import BYTES, Count, Poll, Watcher, watched
 from aotc.base.text import printable, size
 from aotc.cli.grammar import current
 from aotc.cli.output import CallLog
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 def stages(*, quiet: bool = False) -> Iterator[Watcher | None]:
     """What to tell of stages; None where nobody wants to know.
 
-    Nothing is shown with `quiet`, such as for `--json`, unless every step is asked for.
+    Nothing is shown with `quiet`, such as for `--json`, unless every step is asked for.  What is
+    hashed meanwhile is told, too.
     """
     asked = current()
     shown = asked.verbose or not (quiet or asked.quiet)
@@ -55,7 +56,8 @@ def stages(*, quiet: bool = False) -> Iterator[Watcher | None]:
         watcher = PlainProgress(asked.log, shown=shown, verbose=asked.verbose)
     failed = True
     try:
-        yield watcher
+        with watched(watcher):
+            yield watcher
         failed = False
     finally:
         watcher.close(failed=failed)
@@ -344,6 +346,13 @@ class TerminalProgress(StageStack):
         if self._verbose:
             self.show_line(f"{'  ' * len(self.under_way)}{text}")
         self.tick()
+
+    def follow(self, unit: str, poll: Poll) -> None:
+        """See `Watcher`; the bar is there at once."""
+        with self.lock:
+            super().follow(unit, poll)
+            self.tick()
+            self._shown.refresh()
 
     def show_line(self, text: str) -> None:
         """A line above the row."""

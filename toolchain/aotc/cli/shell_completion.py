@@ -97,6 +97,8 @@ def _in_command(
         offered = _options(parameters, given)
         return [row for row in offered if row[0].startswith(current)]
     places = positionals(parameters)
+    if places and places[-1].nargs == -1:
+        arguments = min(arguments, len(places) - 1)
     return _values(places[arguments], context, current) if arguments < len(places) else []
 
 
@@ -106,7 +108,8 @@ def _options(parameters: Sequence[Parameter], given: Sequence[str]) -> list[Cand
     names = (
         (max(spellings, key=len), str(option.help))
         for option in spelled
-        if option.multiple or not {*option.opts, *option.secondary_opts} & set(given)
+        if not option.hidden
+        and (option.multiple or not {*option.opts, *option.secondary_opts} & set(given))
         for spellings in (option.opts, option.secondary_opts)
         if spellings
     )

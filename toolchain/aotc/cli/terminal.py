@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -39,6 +39,12 @@ _MAX_ROWS = 200
 _BAR = 40
 _WIDEST_NAME = 80
 _LEAST_NAME = 16
+# Between columns, and the least of one that is cut.
+_GAP = 2
+_LEAST_CELL = 8
+# A path, a URL, or a digest.
+_UNIT: Final = re.compile(r"(\d[^\s,]*) (?=\d|[kMGT]?B\b|[mu]?s\b)")
+_BREAKABLE: Final = re.compile("/.*/|[0-9a-f]{40}")
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
 
@@ -158,11 +164,13 @@ def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table.grid(padding=(0, 2))
     rows = [row for row in part.rows if row[1]]
-    widest = max((len(label) for label, _ in rows), default=0) + 2 if one_line else None
-    table.add_column(style="dim", no_wrap=True, min_width=widest)
-    table.add_column(no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
+    if one_line:
+        cells = [[_cell(label, "  ", style="dim"), _cell(text)] for label, text in rows]
+        return _Columns([], cells, one_line=True) if rows else None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     for label, text in rows:
         table.add_row(_cell(label, "  "), _cell(text))
     titled = Group(_cell(part.title, style="bold"), table) if part.title else table
@@ -195,20 +203,24 @@ def section(
     one_line: bool = False,
 ) -> RenderableType:
     """A titled table; the title stands in the first column's head."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, column in enumerate((title, *columns)):
-        table.add_column(
-            _cell(column),
-            overflow="ellipsis" if one_line else "fold",
-            no_wrap=one_line or index == 0,
-        )
     # A name is not broken, and would take the room of the others.
     widest = MAX_CHARACTERS if one_line else _WIDEST_NAME
-    for first, *others in rows:
-        table.add_row(_cell(first, "  ", limit=widest), *(_cell(cell) for cell in others))
-    return table
+    heads = [_cell(head, style="bold") for head in (title, *columns)]
+    cells = [
+        [_cell(first, "  ", limit=widest), *(_cell(cell) for cell in others)]
+        for first, *others in rows
+    ]
+    return _Columns(heads, cells, one_line=one_line)
+
+
+def show_names(items: Mapping[str, str]) -> None:
+    """Write names to standard output, each with what it is; a line each where nobody watches."""
+    if sys.stdout.isatty():
+        rows = [[_cell(name), _cell(text)] for name, text in items.items()]
+        show([_Columns([], rows, one_line=False)])
+    else:
+        width = max(map(len, items))
+        write_lines(f"{name:<{width}}  {text}".rstrip() for name, text in items.items())
 
 
 def _histogram(part: Bars) -> RenderableType:
@@ -251,6 +263,121 @@ def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARAC
     return Text("\n".join(shown), style=style)
 
 
+class _Columns:
+    """A table that breaks no word: columns are as wide as their words, and share what is left.
+
+    Where they have no room beside one another, each row is a block of its own, with a line for each
+    cell.  In `one_line` the cells are cut instead.  Heads may be none.
+    """
+
+    def __init__(
+        self, heads: Sequence[Text], rows: Sequence[Sequence[Text]], *, one_line: bool
+    ) -> None:
+        self.heads, self.rows, self.one_line = heads, rows, one_line
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.table import Table
+        from rich.text import Text
+
+        heads = list(self.heads)
+        room = options.max_width - _GAP * (len(self.rows[0]) - 1)
+        columns = list(zip(*([heads] if heads else []), *self.rows, strict=True))
+        natural = list(map(_natural, columns))
+        widths = _widths(columns, room, cut=self.one_line)
+        names = _natural([row[0] for row in self.rows])
+        if heads and heads[0].cell_len > names and not self.one_line and widths != natural:
+            # The title stands above, and leaves its column to the names.
+            yield heads[0]
+            heads[0] = Text()
+            columns = list(zip(heads, *self.rows, strict=True))
+            widths = _widths(columns, room, cut=False)
+        if widths is None:
+            yield from self._blocks(heads)
+            return
+        table = Table(
+            box=None,
+            padding=(0, _GAP, 0, 0),
+            pad_edge=False,
+            show_header=any(head.plain for head in heads) or heads == list(self.heads) != [],
+        )
+        for index, width in enumerate(widths):
+            head = heads[index] if heads else ""
+            table.add_column(head, width=width, no_wrap=self.one_line, overflow="fold")
+        for row in self.rows:
+            cells = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+            table.add_row(*(cells if self.one_line else row))
+        yield table
+
+    def _blocks(self, heads: Sequence[Text]) -> Iterator[RenderableType]:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        for name, *cells in self.rows:
+            labels = [f"{head.plain}: " if head.plain else "" for head in heads[1:]]
+            shown = [
+                Text(label, style="dim").append_text(cell)
+                for label, cell in zip(labels or [""] * len(cells), cells, strict=True)
+                if cell.plain
+            ]
+            line = name.copy()
+            while len(shown) > 1 and not any(labels):
+                # Such as a status, which says nothing in a line of its own.
+                line.append("  ").append_text(shown.pop(0))
+            yield line
+            yield from (Padding(each, (0, 0, 0, 4)) for each in shown)
+
+
+def _natural(column: Sequence[Text]) -> int:
+    """Cells that the longest line of a column takes."""
+    return max(line.cell_len for cell in column for line in cell.split(allow_blank=True))
+
+
+def _widths(columns: Sequence[Sequence[Text]], room: int, *, cut: bool) -> list[int] | None:
+    """The width of each column; None where there is no room for the longest word of each."""
+    natural = list(map(_natural, columns))
+    if sum(natural) <= room:
+        return natural
+    least = [
+        min(wide, _LEAST_CELL) if cut else min(wide, max(map(_longest_word, column)))
+        for wide, column in zip(natural, columns, strict=True)
+    ]
+    if not cut and sum(least) > room:
+        return None
+    widths = least
+    for _ in range(room - sum(widths)):
+        # The narrowest grow first, so that short columns stay in one line.
+        growing = [n for n, wide in enumerate(widths) if wide < natural[n]]
+        widths[min(growing, key=lambda n: widths[n])] += 1
+    return widths
+
+
+def _longest_word(cell: Text) -> int:
+    """Cells of the longest word, a number with its unit being one; a path may be broken."""
+    from rich.cells import cell_len
+
+    words = _UNIT.sub("\\1_", cell.plain).split()
+    indent = len(cell.plain) - len(cell.plain.lstrip())
+    return indent + max(
+        (min(cell_len(each), _LEAST_NAME if _BREAKABLE.search(each) else 10**6) for each in words),
+        default=0,
+    )
+
+
+def _cut(cell: Text, width: int) -> Text:
+    """A line of at most `width` cells, cut between words where that leaves most of it."""
+    if cell.cell_len <= width:
+        return cell
+    shown = cell.copy()
+    shown.truncate(max(width - 1, 0))
+    before, _, _ = shown.plain.rstrip().rpartition(" ")
+    if not cell.plain[len(shown.plain) :].startswith(" ") and 2 * len(before) > width:
+        shown.truncate(len(before))
+    shown.rstrip()
+    return shown.append("…")
+
+
 class _Cut:
     """A name and a status in one line; where it is too wide, the name is cut first."""
 
@@ -261,8 +388,7 @@ class _Cut:
         name, width = self.name.copy(), options.max_width
         name.truncate(max(width - self.status.cell_len, _LEAST_NAME), overflow="ellipsis")
         shown = name.append_text(self.status)
-        shown.truncate(width, overflow="ellipsis")
-        yield shown
+        yield _cut(shown, width)
 
 
 class _Hanging:

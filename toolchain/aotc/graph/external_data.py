@@ -19,6 +19,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.files.confined import is_confined
 from aotc.base.files.reading import open_plain
+from aotc.base.progress import hashing
 from aotc.base.records import replace
 from aotc.graph.foreign_files import LFS_FIX, LFS_START
 from aotc.graph.model import tensor_bytes
@@ -109,8 +110,18 @@ def _external_file(model: Path, parts: PurePosixPath, end: int) -> ExternalFile:
                 found=f"{size} bytes",
                 fix=LFS_FIX if is_pointer else "",
             )
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _digest(file, size)
     return ExternalFile(location=str(parts), size=size, sha256=digest)
+
+
+def _digest(file: io.BufferedReader, size: int) -> str:
+    """The sha256 (hex) of an open file of `size` bytes."""
+    hasher, buffer = hashlib.sha256(), memoryview(bytearray(_BLOCK))
+    with hashing(size) as tally:
+        while count := file.readinto(buffer):
+            hasher.update(buffer[:count])
+            tally.add(count)
+    return hasher.hexdigest()
 
 
 def _opened(model: Path, parts: PurePosixPath) -> io.BufferedReader:

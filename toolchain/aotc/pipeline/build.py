@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import EXIT_NO, AotcError
-from aotc.base.files.failures import cannot_write, translated_errors
+from aotc.base.files.failures import translated_errors
 from aotc.base.files.folders import MANIFEST
-from aotc.base.files.replacing import NEW, put_in_place
-from aotc.base.files.work_folders import prepare_output, work_folder
+from aotc.base.files.replacing import NEW
+from aotc.base.files.work_folders import work_folder
+from aotc.base.progress import watched
 from aotc.base.records import record, replace
 from aotc.base.text import is_utf8
 from aotc.host.probe import probe
@@ -45,6 +46,7 @@ from aotc.pipeline.integers import may_be_static, observes_half, require_quantiz
 from aotc.pipeline.lower import dropped_finding, lower
 from aotc.pipeline.margins import narrow_findings
 from aotc.pipeline.optimize import optimize, optimize_ahead
+from aotc.pipeline.output import Output
 from aotc.pipeline.package import package, size_breach
 from aotc.pipeline.partition import claim, partition
 from aotc.pipeline.plan import require_measurable, require_providers, stated_ranges, wanted_variants
@@ -131,11 +133,12 @@ def build(request: BuildRequest) -> BuildReport:
     profile's, and `values` states values of inputs by name (`"0.5..2.0"`, `"..time"`,
     `"8000,16000"`); `precision` and `random` replace the profile's, and `allow_unproven` allows
     variants that this host cannot prove.  `output` defaults to `NAME.aotc` in the working
-    directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
-    with.  `custom_ops` are libraries of operators beside the profile's, which the artifact ships.
-    With `cache` an equal earlier build is taken from the user's cache, and a new one is
-    kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
+    directory; one that ends in `.zip` is one file.  An artifact of the same model, signed by the
+    same key and by no other, is replaced, and with `force` any artifact.  `fixtures` is a file or
+    folder of the user's inputs, included in the artifact with `embed_fixtures`; `calibration` is
+    data to quantize with.  `custom_ops` are libraries of operators beside the profile's, which the
+    artifact ships.  With `cache` an equal earlier build is taken from the user's cache, and a new
+    one is kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
     artifact or its evidence, repeats an earlier choice.  `against` is an earlier artifact of the
     model, whose answers the new one must give.  Without `key` the user's development key
     signs; a `KeylessSigner` is an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
@@ -153,11 +156,12 @@ def build(request: BuildRequest) -> BuildReport:
     profile, places = requested_profile(request)
     journal = request.journal if request.journal is not None else Journal()
     journal.stages = clock.seconds
-    output = request.output_path
-    prepare_output(output, folder=True, force=request.force)
+    written = Output(request)
+    output = written.place
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given_workers = nullcontext(request.workers) if request.workers is not None else None
     with (
+        watched(request.progress),
         translated_errors(str(output)),
         work_folder(output) as work,
         earlier_artifact(request.against) as earlier,
@@ -172,6 +176,7 @@ def build(request: BuildRequest) -> BuildReport:
         # Done while the worker process starts, and while the first job runs.
         signer = request.key if isinstance(request.key, Sealer) else load_signer(request.key)
         trusted = own_anchors(signer, "the key of this build")
+        written.require_signer(trusted)
         host = probe()
         workers.submit(_import_ahead)
         target = target_of(profile, host, places)
@@ -225,11 +230,9 @@ def build(request: BuildRequest) -> BuildReport:
                 store_build(new, artifact, evidence, journal)
         with clock.stage("answers") if earlier is not None else nullcontext():
             judge_answers(earlier, staged, workers, work / "answers", journal)
-        unproven = _unproven(artifact.folder, output.name)
-        try:
-            put_in_place(artifact.folder, output, force=request.force)
-        except OSError as error:
-            raise cannot_write(error, "cannot write the output", str(output)) from None
+        manifest = decode(Manifest, strict_json((artifact.folder / MANIFEST).read_bytes()))
+        unproven = unproven_findings(manifest, output.name)
+        written.deliver(artifact.folder, manifest, work, request.progress)
     signed = SignedArtifact(artifact=artifact, path=output, signed_by=by)
     findings = (
         *artifact.findings,
@@ -492,12 +495,6 @@ def _refusal(
     return all_breaches(
         [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, state)])]
     )
-
-
-def _unproven(folder: Path, name: str) -> tuple[Finding, ...]:
-    """AOTC-N002 for what this host could not prove of the artifact `name`, made in `folder`."""
-    manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
-    return unproven_findings(manifest, name)
 
 
 # What a build's measurements say to its user: no payload has it, as it is not reproducible.

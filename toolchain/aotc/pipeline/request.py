@@ -14,7 +14,7 @@ from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
-from aotc.spec.precision import PRECISION_ALIASES, WantedPrecision
+from aotc.spec.precision import PRECISION_ALIASES, WantedPrecision, precision_meant
 from aotc.spec.profile import CustomOpsSpec, InputSpec, Profile, RandomPolicy
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
@@ -197,7 +197,7 @@ def _precision(word: str) -> WantedPrecision:
     for known in get_args(WantedPrecision):
         if word == known:
             return known  # type: ignore[no-any-return]
-    raise _not_among(get_args(WantedPrecision), "precision", word)
+    raise _not_among(get_args(WantedPrecision), "precision", word, meant=precision_meant(word))
 
 
 def _random(word: str) -> RandomPolicy:
@@ -207,10 +207,12 @@ def _random(word: str) -> RandomPolicy:
     raise _not_among(get_args(RandomPolicy), "policy for random numbers", word, "--random")
 
 
-def _not_among(known: Sequence[str], what: str, word: str, option: str = "") -> AotcError:
+def _not_among(
+    known: Sequence[str], what: str, word: str, option: str = "", meant: str = ""
+) -> AotcError:
     return AotcError(
         "AOTC-I027",
-        f"this is not a valid {what}",
+        f"this is not a valid {what}" + (f"; did you mean {meant!r}?" if meant else ""),
         where=f"{option or f'--{what}'} {word}",
         expected=", ".join(known),
     )

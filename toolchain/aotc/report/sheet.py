@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import expected_and_found
 from aotc.base.records import record
 from aotc.base.text import duration
@@ -32,6 +33,7 @@ _OF_STATUS: Final = {
     "not-judged": NOTICED,
 }
 
+_CODE: Final = re.compile(r"AOTC-[A-Z]\d{3}\b")
 # One line, or several.
 Cell = str | Sequence[str]
 T = TypeVar("T")
@@ -169,6 +171,14 @@ def by_status(status: str) -> str:
 def stated(value: T | None, form: Callable[[T], str]) -> str:
     """A value in its form; `-` for one that is not known."""
     return "-" if value is None else form(value)
+
+
+def with_titles(text: str) -> str:
+    """A text in which each reason code is followed by its title."""
+    return _CODE.sub(
+        lambda found: f"{found[0]} {REASONS[found[0]].title}" if found[0] in REASONS else found[0],
+        text,
+    )
 
 
 def span(low: float, high: float) -> str:

@@ -387,6 +387,7 @@ class Reference:
             late=cpu_deadline(max(0.0, limits.seconds - self._cpu_seconds)),
             cost=self._cost,
             recall=self._recall,
+            step=self._log.step,
             relations=self.symbols.relations,
             input_bytes=partial(input_bytes, self.inputs),
         )

@@ -101,6 +101,8 @@ class Prober:
     relations: Sequence[Relation] = ()
     recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
+    step: Callable[[int], None] = lambda _: None
+    """Called with how many steps of the search are done."""
     try_empty: bool = True
     """Whether size 0 is tried."""
     further: bool = True
@@ -139,9 +141,11 @@ class Prober:
         Raises AOTC-S001 (nothing runs), S005 (a stated size does not run), S011 (related dims are
         bounded differently) and S016 (one size of a stated range runs).
         """
+        self.step(0)
         base = self.base(seeds)
         if base is None:
             raise self._nothing_runs_error()
+        self.step(1)
         self._seed_maximums = {
             dim: max(sizes)
             for dim in self._leads
@@ -149,16 +153,22 @@ class Prober:
         }
         related = self._related_dims(base)
         self._refuse_contradiction(related.relations, {})
+        self.step(2)
         self._check_stated(related.base, related.relations)
+        self.step(3)
         box = self._box(related)
+        self.step(4)
         domain = self._fitted_domain(box, related.base)
         self._refuse_contradiction(domain.relations, domain.dims)
+        self.step(5)
         domain = self._with_empty_sizes(domain)
+        self.step(6)
         # A variant for buckets takes the sizes of one range.
         if self.further and not any(s.buckets or s.pads for s in self.stated.values()):
             domain = replace(
                 domain, also=tuple(itertools.islice(self._further(domain, related), _MAX_FURTHER))
             )
+        self.step(7)
         self.findings += tuple(self._ended_early())
         return domain
 

@@ -31,6 +31,10 @@ _MAX_TIMES: Final = 6
 # The files of a log.
 TRYING: Final = "trying.json"
 TRIED: Final = "tried.jsonl"
+STEP: Final = "step"
+# Of a search: a base, relations, stated ranges, bounds, corners, size 0, further ranges, and after
+# it the outputs at what was found.
+_STEPS: Final = 8
 # Of each output; None: not a tensor.
 Shapes = tuple[tuple[int, ...] | None, ...]
 # Estimates input bytes, activation bytes and floating-point operations of a run at given sizes.
@@ -179,6 +183,7 @@ class TrialLog:
         self._trying = folder / TRYING
         self._tried = folder / TRIED
         self._done = {_key(item["sizes"], item["values"]): _from_json(item) for item in done}
+        self._step = folder / STEP
         self._tried.write_text("".join(f"{json.dumps(item)}\n" for item in done))
 
     def begin(self, sizes: Mapping[str, int], seconds: float) -> None:
@@ -188,6 +193,10 @@ class TrialLog:
     def begin_several(self, seconds: float) -> None:
         """Record that several runs go on at once, from `seconds` of CPU time on."""
         self._trying.write_text(json.dumps({"sizes": {}, "seconds": seconds, "several": True}))
+
+    def step(self, number: int) -> None:
+        """Record that so many steps of the search are done."""
+        self._step.write_text(str(number))
 
     def done(self, sizes: Mapping[str, int], values: int) -> FinishedRun | None:
         """The run at `sizes` with the input `values` of that number, if it was done before."""
@@ -210,13 +219,21 @@ class TrialLog:
 
 
 def runs_so_far(folder: Path) -> Poll:
-    """How many runs the search in `folder` has done; how many it will do, nobody knows."""
+    """How much of the search in `folder` is done: its steps, and how many runs they took so far.
+
+    How many runs it will take, nobody knows.
+    """
 
     def poll() -> Count | None:
         try:
-            return Count((folder / TRIED).read_bytes().count(b"\n"), None, "probes")
+            runs = (folder / TRIED).read_bytes().count(b"\n")
         except OSError:
             return None
+        try:
+            step = int((folder / STEP).read_text("ascii"))
+        except (OSError, ValueError):
+            return Count(runs, None, "probes")
+        return Count(step, _STEPS, f"steps, {runs} probes")
 
     return poll
 

@@ -321,6 +321,15 @@ WantedPrecision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4",
 Goal = Literal["speed", "size", "memory"]
 # What other tools call them; manifests hold the names above.
 PRECISION_ALIASES: Final[Mapping[str, Precision]] = {"fp16": "float16", "bf16": "bfloat16"}
+_OTHER_WORDS: Final[Mapping[WantedPrecision, str]] = {
+    "keep": "fp32 float32 f32 float full single",
+    "float16": "float16 fp16 f16 half",
+    "bfloat16": "bfloat16 bf16",
+    "int8": "int8 i8 uint8 quantize quantised quantized",
+    "int4": "int4 i4 uint4",
+    "tf32": "tf32",
+    "auto": "best",
+}
 # Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
 Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16", "int8", "int4"]
 Isa = Literal["baseline", "host"]
@@ -449,3 +458,9 @@ def matching_names(names: Collection[str], patterns: Iterable[str]) -> frozenset
 def unmatched(names: Collection[str], patterns: Iterable[str]) -> tuple[str, ...]:
     """The patterns that match none of `names`, in order."""
     return tuple(pattern for pattern in patterns if not matching_names(names, (pattern,)))
+
+
+def precision_meant(word: str) -> str:
+    """The precision that a word of other tools, in whichever case, is for; empty for no such."""
+    bare = re.sub("[-_]", "", word).lower()
+    return next((name for name, words in _OTHER_WORDS.items() if bare in words.split()), "")

@@ -11,10 +11,21 @@ from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
 from aotc.base.text import did_you_mean
 from aotc.spec.codec import ParseError, Problem, decode
+from aotc.spec.precision import precision_meant
 from aotc.spec.profile import Profile
 from aotc.spec.target import Target
 from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
 
+# Words for devices, and the profile that builds for each.
+_DEVICES = {
+    "cpu": "server-cpu",
+    "gpu": "server-cuda",
+    "cuda": "server-cuda",
+    "tensorrt": "server-tensorrt",
+    "trt": "server-tensorrt",
+    "rtx": "edge-rtx",
+    "openvino": "edge-openvino",
+}
 T = TypeVar("T", Profile, Target)
 
 
@@ -77,7 +88,7 @@ def _load_document(
     elif not path.is_file():
         raise AotcError(
             "AOTC-I021",
-            f"no such {kind}: {text!r}{did_you_mean(text, builtin)}",
+            f"no such {kind}: {text!r}{_meant(text) or did_you_mean(text, builtin)}",
             expected=f"a YAML file, or one of: {', '.join(builtin)}",
         )
     data = b""
@@ -160,3 +171,11 @@ def _absolute(path: str, base: Path, field: str) -> str:
             where=field,
             found=path,
         ) from None
+
+
+def _meant(name: str) -> str:
+    """The end of a message on a name that is a word of another kind, or an empty string."""
+    if precision := precision_meant(name):
+        return f"; did you mean '--precision {precision}'?"
+    device = _DEVICES.get(name.lower(), "")
+    return f"; did you mean '--profile {device}'?" if device else ""

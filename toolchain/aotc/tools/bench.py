@@ -69,6 +69,7 @@ def bench(
     warm_up: int = 3,
     streams: int = 1,
     inputs: Mapping[str, values.Data] | Sequence[str | Path] = (),
+    dims: Mapping[str, int] | None = None,
     sizes: Mapping[str, int] | None = None,
     nodes: bool = False,
     trace: str | Path | Callable[[str], None] | None = None,
@@ -99,8 +100,8 @@ def bench(
     side come before.  `streams` threads (1 to 256) call one model, each again as soon as it is
     answered.  `inputs` are arrays by name, or words as of `aotc bench --input`; without any, the
     artifact's first fixture, in the shapes and dtypes of the model, or made ones (AOTC-I114) where
-    it holds none.  `sizes` are sizes of dims by name, to which they are resized by repeating
-    values.
+    it holds none.  `dims` are sizes of dims by name, to which they are resized by repeating
+    values; `sizes` is its former name.
 
     With `nodes`, another session is profiled for the time of each node.  `trace` is a file for a
     trace of Perfetto (JSON), nodes in it, or a function that is called with its text.  To the file
@@ -146,7 +147,7 @@ def bench(
         loading,
         against,
         inputs,
-        sizes or {},
+        dims or sizes or {},
         compared,
         nodes,
         trace is not None,

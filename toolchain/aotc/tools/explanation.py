@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.records import record
-from aotc.base.text import nearest
+from aotc.base.text import near
 
 CODE_GROUPS = {
     "I": "Import and input",
@@ -28,10 +28,10 @@ def explain(code: str) -> Explanation:
     name = name if name.startswith("AOTC-") else f"AOTC-{name}"
     reason = REASONS.get(name)
     if reason is None:
-        close = nearest(name, tuple(REASONS))
+        close = near(name[5:], [known[5:] for known in REASONS])
         raise AotcError(
             "AOTC-I027",
-            f"there is no code {code!r}" + (f"; did you mean {close}?" if close else ""),
+            f"there is no code {code!r}" + (f"; did you mean AOTC-{close}?" if close else ""),
             fix="List the codes with 'aotc explain --list'.",
         )
     return Explanation(

@@ -320,7 +320,7 @@ def candidate_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
             "the costs cover too many sizes to plan for two dims",
             expected=f"at most {_MAX_ROWS} of one of them",
             found=" and ".join(str(size) for size in traffic.costs.static.shape),
-            fix="Measure with --model, which uses fewer; or plan for one with --dim-names.",
+            fix="Measure with --model, which uses fewer; or plan for one with --dim.",
         )
     found = [*_dynamic_plans(traffic), *_baseline_plans(traffic, max_variants)]
     if len(traffic.dims) == 1:
@@ -576,7 +576,7 @@ class VaryingDims:
                 "AOTC-S024",
                 f"{len(self.planned)} dims vary",
                 where=recorded.path,
-                expected="one or two, named by --dim-names",
+                expected="one or two, named by --dim",
                 found=", ".join(self.planned),
             )
         self.ranged = [name for name in free if name not in self.planned]

@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.interruptions import stop_if_interrupted
+from aotc.base.progress import Tally, hashing
 from aotc.base.records import record
 from aotc.spec.payload import CHUNK_BYTES
 from aotc.trust.container import ArtifactFile, Container
@@ -105,10 +106,16 @@ def check_files(
         key=lambda span: -span.byte_count(),
     )
     threads = min(len(spans), _processors(), MAX_THREADS)
-    if threads > 1 and sum(span.byte_count() for span in spans) >= PARALLEL_BYTES:
-        results = _in_threads(threads, lambda span: _check_span(container, span, sink), spans)
-    else:
-        results = [_check_span(container, span, sink) for span in spans]
+    total = sum(span.byte_count() for span in spans)
+    with hashing(total) as tally:
+
+        def check_span(span: _Span) -> _Result:
+            return _check_span(container, span, sink, tally)
+
+        if threads > 1 and total >= PARALLEL_BYTES:
+            results = _in_threads(threads, check_span, spans)
+        else:
+            results = [check_span(span) for span in spans]
     problems: dict[str, AotcError] = {}
     for problem, _ in results:
         if problem is not None:
@@ -179,7 +186,7 @@ def _spans(wanted: ExpectedFile, full: bool) -> Iterable[_Span]:
         yield _Span(wanted, digest, offset, min(CHUNK_BYTES, wanted.size - offset))
 
 
-def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result:
+def _check_span(container: Container, span: _Span, sink: Sink | None, tally: Tally) -> _Result:
     wanted = span.wanted
     try:
         file = container.open(wanted.path)
@@ -194,7 +201,7 @@ def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result
         writer = sink.open(wanted.path) if sink is not None and span.copy else None
         try:
             sha256, crc32, count = _stream(
-                file, span.offset, length, writer, checksum=stated is not None
+                file, span.offset, length, writer, tally, checksum=stated is not None
             )
         except OSError as error:
             return cannot_read(error, "a file of the artifact cannot be read", wanted.path), 0
@@ -214,7 +221,13 @@ def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result
 
 
 def _stream(
-    file: ArtifactFile, offset: int, length: int, writer: Writer | None, *, checksum: bool
+    file: ArtifactFile,
+    offset: int,
+    length: int,
+    writer: Writer | None,
+    tally: Tally,
+    *,
+    checksum: bool,
 ) -> tuple[str, int, int]:
     """The sha256 (hex), the CRC-32 if `checksum`, and the number of bytes of a part of a file."""
     hasher = hashlib.sha256()
@@ -232,6 +245,7 @@ def _stream(
         if writer is not None:
             writer.write(offset + done, buffer[:count])
         done += count
+        tally.add(count)
     return hasher.hexdigest(), crc32, done
 
 

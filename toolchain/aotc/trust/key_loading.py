@@ -191,7 +191,7 @@ def _other_content(text: str) -> tuple[str, str]:
     if split_certificates(text):
         return (
             "a certificate",
-            "Put it into a trust policy with 'aotc trust add POLICY --id ID --authority FILE "
+            "Put it into a trust policy with 'aotc trust add POLICY --authority ID=FILE "
             "--usage oms', and give that with --trust.",
         )
     return "something else", ""

@@ -420,7 +420,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Record some requests first: aotc.load(..., record=FILE)."),
     ("AOTC-S024", "too many dims vary", INPUT,
      "Buckets are chosen for one dim, or for two together, but more dims vary in the recorded shapes.",
-     "Name one or two of them with --dim-names; the others keep their ranges."),
+     "Name one or two of them with --dim; the others keep their ranges."),
     ("AOTC-S025", "relation is narrower than the model", FINDING,
      "The model also runs where a relation of the profile does not hold. Calls must still satisfy the relation.",
      "Nothing to do. To allow other calls, remove the relation."),

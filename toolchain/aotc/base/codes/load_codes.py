@@ -327,7 +327,7 @@ LOADING: Final[tuple[Row, ...]] = (
      "a sequence of its own, and bypass the policy that applies here.",
      "Give the policy that the message names. To rename it, let the new policy state that it replaces the old one "
      "('aotc trust add POLICY --name NEW'), and have the roots sign it; or have the administrator write the file of "
-     "root keys again ('aotc trust root --policy NAME')."),
+     "root keys again ('aotc trust root --name NAME')."),
     ("AOTC-G044", "revocation of an unknown key", FINDING,
      "An entry of revoked.keys is not the id of a key that the policy knows. A key's id is the SHA-256 digest of its "
      "public key's PEM as OpenSSL writes it, in 64 lowercase hexadecimal digits.",

@@ -13,7 +13,7 @@ import typer
 from aotc.base.errors import EXIT_YES
 from aotc.base.registry import Registry
 from aotc.cli.given import before_operands
-from aotc.cli.grammar import Command, Group, built, new_app
+from aotc.cli.grammar import EVERY, Command, Group, built, new_app
 from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class _Root(Group):
         """Read the first words; `help COMMAND` is `COMMAND --help`."""
         if args[:1] == [HELP_WORD]:
             args = [*(word for word in args[1:] if word not in (HELP_WORD, "--")), "--help"]
+        ctx.meta[EVERY] = every_command
         ctx.meta[_AS_JSON] = "--json" in before_operands(args[1:])
         return super().parse_args(ctx, args)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
-from aotc.cli.commands.base import respond, signer_of
+from aotc.cli.commands.base import bars, respond, signer_of
 from aotc.cli.grammar import Command, choice, examples, exclusive, new_app
 from aotc.cli.options import (
     AllowExpired,
@@ -100,29 +100,30 @@ def attest(
             other = "--approve" if qualify else "--qualify"
             raise AotcError("AOTC-I027", f"{option} needs {other}", where="aotc attest")
     signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
-    if qualify:
-        from aotc.runtime import qualification
+    with bars(json=json):
+        if qualify:
+            from aotc.runtime import qualification
 
-        answer = qualification.qualify(
-            artifact,
-            signer,
-            trust=trust,
-            variant=comma_separated(variant) or (),
-            runs=runs or qualification.RUNS,
-            force=force,
-        )
-    else:
-        from aotc.trust import attesting
+            answer = qualification.qualify(
+                artifact,
+                signer,
+                trust=trust,
+                variant=comma_separated(variant) or (),
+                runs=runs or qualification.RUNS,
+                force=force,
+            )
+        else:
+            from aotc.trust import attesting
 
-        answer = attesting.approve(
-            artifact,
-            signer,
-            channel=channel or "",
-            expires=expires or "",
-            note=note,
-            trust=trust,
-            force=force,
-        )
+            answer = attesting.approve(
+                artifact,
+                signer,
+                channel=channel or "",
+                expires=expires or "",
+                note=note,
+                trust=trust,
+                force=force,
+            )
     from aotc.report.sheets.artifact import attested_view
 
     respond(answer, attested_view, json=json)

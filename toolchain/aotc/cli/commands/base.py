@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import EXIT_YES, AotcError
+from aotc.base.records import replace
+from aotc.cli.grammar import current
 
 if TYPE_CHECKING:
     from aotc.report.sheet import Sheet
@@ -15,22 +20,108 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
+# What is noticed of each artifact that the user's own development key signed.
+_REMARK: Final = "AOTC-G016"
 
 
-def respond(answer: Answer, view: Callable[[Answer], Sheet], *, json: bool) -> None:
-    """Write an answer to standard output: as one JSON document, or as the sheet of `view`."""
+def respond(
+    answer: Answer,
+    view: Callable[[Answer], Sheet],
+    *,
+    json: bool,
+    brief: Callable[[Answer], str | Iterable[str]] | None = None,
+    status: int = EXIT_YES,
+) -> None:
+    """Write an answer to standard output: as one JSON document, or as the sheet of `view`.
+
+    With --quiet that is what `brief` makes of it: by default the id of the artifact that the answer
+    is of, or its headline.  If the answer is no, the sheet is told on standard error then.
+    """
     if json:
         from aotc.cli.output import write_document
 
         write_document(answer)
-    else:
-        from aotc.cli.terminal import show_sheet
+        return
+    from aotc.cli.terminal import may_be_lost, show_sheet, write_lines
 
-        show_sheet(view(answer))
+    if not current().quiet:
+        show_sheet(_untold(view(answer)))
+        return
+    said = brief(answer) if brief is not None else _brief(answer, view)
+    write_lines((said,) if isinstance(said, str) else said)
+    if status != EXIT_YES:
+        with may_be_lost(sys.stderr):
+            show_sheet(view(answer), file=sys.stderr)
 
 
-def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
-    """Write an answer to standard output: as one JSON document, or as `lines`."""
+@contextmanager
+def bars(*, json: bool) -> Iterator[None]:
+    """On a terminal, a bar for what takes long meanwhile: hashing."""
+    if json or current().quiet or not sys.stderr.isatty():
+        yield
+        return
+    from aotc.cli.progress import stages
+
+    with stages():
+        yield
+
+
+def _untold(sheet: Sheet) -> Sheet:
+    """The sheet without the remark on the development key, if this user was told of that key.
+
+    Documents and reports have it each time, and so has a CI, where nobody sees what came before.
+    """
+    from aotc.report.sheet import Table
+
+    shown: Sheet = []
+    for part in sheet:
+        said = [row for row in part.rows if row[0] == _REMARK] if isinstance(part, Table) else []
+        if isinstance(part, Table) and said and _was_told():
+            part = replace(part, rows=[row for row in part.rows if row[0] != _REMARK])
+        shown.append(part)
+    return shown
+
+
+def _was_told() -> bool:
+    """Whether this user was told of the development key, which is remembered from now on.
+
+    It is not where the user's state cannot be written.
+    """
+    from aotc.base.files.folders import PRIVATE, belongs_to_others, make_folder, state_folder
+    from aotc.spec.trust_anchors import key_id
+    from aotc.trust.development_key import default_trust
+
+    state = state_folder()
+    if state is None or os.environ.get("CI", "") not in ("", "0", "false"):
+        return False
+    told = state / "aotc" / "told"
+    try:
+        if state.exists() and belongs_to_others(state):
+            return False
+        for key in default_trust():
+            make_folder(told, PRIVATE)
+            (told / f"{_REMARK}-{key_id(key.pem)}").touch(exist_ok=False)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _brief(answer: Answer, view: Callable[[Answer], Sheet]) -> Iterable[str]:
+    if found := getattr(answer, "artifact_id", ""):
+        return (str(found),)
+    from aotc.report.sheet import Heading
+
+    headings = (part for part in view(answer) if isinstance(part, Heading))
+    return (f"{each.text}  {each.status}".rstrip() for each in islice(headings, 1))
+
+
+def respond_lines(answer: Any, lines: Iterable[str], *, json: bool, brief: str = "") -> None:
+    """Write an answer to standard output: as one JSON document, or as `lines`.
+
+    With --quiet that is `brief`, where there is one.
+    """
     if json:
         from aotc.cli.output import write_document
 
@@ -38,7 +129,7 @@ def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
     else:
         from aotc.cli.terminal import write_lines
 
-        write_lines(lines)
+        write_lines((brief,) if brief and current().quiet else lines)
 
 
 def respond_yaml(answer: Any, *, json: bool) -> None:
@@ -63,10 +154,9 @@ def respond_list(
 
         write_document(ListReport(kind=kind, items=items))
     else:
-        from aotc.cli.terminal import write_lines
+        from aotc.cli.terminal import show_names
 
-        width = max(len(name) for name in items)
-        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
+        show_names({name: "" if current().quiet else text for name, text in items.items()})
 
 
 def signer_of(

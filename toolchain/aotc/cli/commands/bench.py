@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
-from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.grammar import Command, examples, formerly, new_app
 from aotc.cli.options import (
     Artifact,
     Channel,
@@ -46,6 +46,7 @@ _STDOUT: Final = Path("-")
     "aotc bench model.aotc --against model.onnx",
     "aotc bench model.aotc --dim batch=4 --nodes --history bench.jsonl",
 )
+@formerly(dims="dim", model="against")
 def bench(
     artifact: Artifact,
     *,
@@ -193,7 +194,7 @@ def bench(
             warm_up=warm_up,
             streams=streams,
             inputs=inputs,
-            sizes=sizes,
+            dims=sizes,
             nodes=nodes,
             trace=traces.append if trace is not None else None,
             history=history,
@@ -222,7 +223,7 @@ def bench(
                 measurements=benchmark_measurements(report),
             )
     if not run.on_standard_output:
-        _write(report, "".join(traces), trace, json=json)
+        _write(report, "".join(traces), trace, json=json, status=status)
     elif trace is not None:
         write_text(trace, "".join(traces))
     return status
@@ -283,7 +284,7 @@ def _sizes(dims: list[str]) -> dict[str, int]:
     return sizes
 
 
-def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) -> None:
+def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool, status: int) -> None:
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
@@ -299,4 +300,10 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
         return
     if trace is not None:
         write_text(trace, text)
-    respond(report, bench_view, json=json)
+    respond(
+        report,
+        bench_view,
+        json=json,
+        brief=lambda report: f"{report.timings[0].median_seconds:.9f}",
+        status=status,
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond, signer_of
-from aotc.cli.grammar import Command, bare, current, examples, exclusive, new_app
+from aotc.cli.grammar import Command, bare, current, examples, exclusive, formerly, new_app
 from aotc.cli.options import (
     AllowExpired,
     Force,
@@ -29,6 +30,9 @@ from aotc.cli.options import (
 )
 from aotc.spec.versions import artifact_path
 
+if TYPE_CHECKING:
+    from aotc.spec.reports import BuildReport
+
 app = new_app()
 
 _STATEMENTS: Final = "what the attestations say"
@@ -39,6 +43,7 @@ _STATEMENTS: Final = "what the attestations say"
 @exclusive("--key", "--keyless")
 @exclusive("--allow-expired", "--keyless")
 @bare("--release", "tag")
+@formerly(dims="dim", license="licence")
 @examples(
     "aotc build resnet.onnx --dim batch=1..8",
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
@@ -302,4 +307,17 @@ def build(
 
         view = build_view if current().verbose and not summary else built_summary
         respond(report, lambda report: view(report, inspect(report.artifact)), json=json)
+        if current().quiet and not json:
+            _tell_unproven(report)
     return EXIT_YES
+
+
+def _tell_unproven(report: BuildReport) -> None:
+    """Tell on standard error, however quiet the call is to be, what nothing proves."""
+    from aotc.cli.terminal import may_be_lost, write_lines
+
+    unproven = [finding.what for finding in report.findings if finding.code == "AOTC-N002"]
+    with may_be_lost(sys.stderr):
+        write_lines(
+            [f"{report.artifact}: NOT PROVEN: {what}" for what in unproven], file=sys.stderr
+        )

@@ -38,7 +38,7 @@ def list_entries(json: Json = False) -> int:
         bytes=sum(entry.bytes for entry in entries),
         entries=entries,
     )
-    respond(answer, cache_view, json=json)
+    respond(answer, cache_view, json=json, brief=lambda answer: [e.key for e in answer.entries])
     return EXIT_YES
 
 
@@ -82,5 +82,5 @@ def clear(json: Json = False) -> int:
 def _report(report: PruneReport, json: bool) -> int:
     from aotc.report.sheets.stores import pruned_cache_view
 
-    respond(report, pruned_cache_view, json=json)
+    respond(report, pruned_cache_view, json=json, brief=lambda report: str(report.removed_bytes))
     return EXIT_YES

@@ -63,7 +63,7 @@ def check_models(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", parser=Path, help="file to write the JSON document to"
+            "-o", "--output", metavar="FILE", parser=Path, help="file to write the JSON document to"
         ),
     ] = None,
     force: Force = False,
@@ -152,5 +152,5 @@ def check_models(
             gates, breaches = judged_models(answer, folder)
             run.ended(status, gates=gates, breaches=breaches)
     if not run.on_standard_output:
-        respond(answer, check_models_view, json=json)
+        respond(answer, check_models_view, json=json, status=status)
     return status

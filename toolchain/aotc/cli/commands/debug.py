@@ -96,5 +96,7 @@ def parity(
             output=output,
             progress=progress,
         )
-    respond(report, parity_view, json=json)
-    return EXIT_NO if report.failed else EXIT_YES
+    status = EXIT_NO if report.failed else EXIT_YES
+    said = "out of tolerance" if report.failed else "within tolerance"
+    respond(report, parity_view, json=json, brief=lambda _: said, status=status)
+    return status

@@ -85,7 +85,7 @@ def diff(
     if lost is not None and not report.failed:
         raise lost
     if html != "-" or lost is not None:
-        respond(report, diff_view, json=json)
+        respond(report, diff_view, json=json, status=EXIT_NO if report.failed else EXIT_YES)
     if lost is not None:
         from aotc.cli.run_reporting import show_lost
 

@@ -70,8 +70,9 @@ def doctor(json: Json = False) -> int:
     )
     healthy = all(check.status != "failed" for check in checks)
     answer = DoctorReport(healthy=healthy, checks=checks, trust=trust, nvidia=nvidia, host=host)
-    respond(answer, doctor_view, json=json)
-    return EXIT_YES if healthy else EXIT_NO
+    status = EXIT_YES if healthy else EXIT_NO
+    respond(answer, doctor_view, json=json, status=status)
+    return status
 
 
 def _ok(name: str, found: str) -> DoctorCheck:
@@ -257,7 +258,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
     return _note(
         "root keys",
         f"{found}; no policy is named, so the first that is seen counts",
-        "Write the file anew with 'aotc trust root --policy NAME'.",
+        "Write the file anew with 'aotc trust root --name NAME'.",
     )
 
 

@@ -16,6 +16,7 @@ from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
     from aotc.spec.evidence import NodeErrors
+    from aotc.spec.reports import InspectReport
 
 
 app = new_app()
@@ -116,7 +117,10 @@ def inspect(
     from aotc.report.sheets.artifact import inspect_view
     from aotc.report.sheets.summary import inspected_summary
 
-    respond(report, inspected_summary if summary else inspect_view, json=json)
+    def identity(report: InspectReport) -> str:
+        return report.artifact.artifact_id if report.artifact is not None else report.source.sha256
+
+    respond(report, inspected_summary if summary else inspect_view, json=json, brief=identity)
     return EXIT_YES
 
 

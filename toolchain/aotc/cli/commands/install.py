@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli.commands.base import refuse_two_stores, respond
+from aotc.cli.commands.base import bars, refuse_two_stores, respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import (
     Artifact,
@@ -46,6 +46,7 @@ def install(
     from aotc.trust.policy.host_trust import resolve
 
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
-    report = put(artifact, trusted, store=store, system=system)
+    with bars(json=json):
+        report = put(artifact, trusted, store=store, system=system)
     respond(report, install_view, json=json)
     return EXIT_YES

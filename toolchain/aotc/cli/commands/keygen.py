@@ -87,5 +87,5 @@ def keygen(
         f"public key   {answer.public_key}",
         f"key id       {answer.key_id}",
     )
-    respond_lines(answer, lines, json=json)
+    respond_lines(answer, lines, json=json, brief=answer.key_id)
     return EXIT_YES

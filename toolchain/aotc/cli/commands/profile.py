@@ -9,8 +9,8 @@ import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond, respond_lines, respond_list, respond_yaml
-from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json, Threads, positive, profile_names
+from aotc.cli.grammar import Command, examples, formerly, new_app
+from aotc.cli.options import Json, Threads, comma_separated, positive, profile_names
 
 app = new_app("List, show, check and learn build profiles.")
 
@@ -75,6 +75,7 @@ def check(
     "aotc profile learn traffic.jsonl --model model.onnx --seconds 5 -o learned.yaml",
     "aotc profile learn traffic.jsonl --model model.onnx --costs costs.json --html plans.html",
 )
+@formerly(dim_names="dim", dims="dim")
 def learn(
     shapes: Annotated[
         Path,
@@ -84,6 +85,7 @@ def learn(
             help="recorded requests: .jsonl of shapes by input, or .csv with a column for each dim",
         ),
     ],
+    *,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -117,14 +119,15 @@ def learn(
             autocompletion=profile_names,
         ),
     ] = "edge",
-    dim_names: Annotated[
-        str,
+    dims: Annotated[
+        list[str],
         typer.Option(
-            "--dim-names",
-            metavar="DIM[,DIM]",
+            "--dim",
+            metavar="NAME[,NAME]",
+            default_factory=list,
             help="the one or two dims to choose buckets for, if more vary",
         ),
-    ] = "",
+    ],
     padding: Annotated[
         bool,
         typer.Option(
@@ -192,7 +195,7 @@ def learn(
             costs=costs,
             max_variants=max_variants,
             profile=profile,
-            dims=[name for name in dim_names.split(",") if name],
+            dims=comma_separated(dims) or [],
             padding=padding,
             seconds=seconds,
             threads=threads,

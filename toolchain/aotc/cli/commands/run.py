@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
-from aotc.cli.commands.base import respond
+from aotc.cli.commands.base import bars, respond
 from aotc.cli.grammar import Command, current, examples, new_app
 from aotc.cli.options import (
     Artifact,
@@ -103,19 +103,20 @@ def run(
         raise AotcError("AOTC-I055", "--json writes to standard output, too", where="--metrics -")
     _check_files(record, None if to_stdout else metrics)
     told = _prometheus(metrics)
-    loaded = load(
-        artifact,
-        name=artifact.name.removesuffix(".aotc"),
-        trust=trust,
-        key=key,
-        channel=channel,
-        unsafe_no_trust_state=unsafe_no_trust_state,
-        variant=comma_separated(variant),
-        threads=threads,
-        store=store,
-        trust_store=trust_store,
-        record=record,
-    )
+    with bars(json=json):
+        loaded = load(
+            artifact,
+            name=artifact.name.removesuffix(".aotc"),
+            trust=trust,
+            key=key,
+            channel=channel,
+            unsafe_no_trust_state=unsafe_no_trust_state,
+            variant=comma_separated(variant),
+            threads=threads,
+            store=store,
+            trust_store=trust_store,
+            record=record,
+        )
     with loaded as model, _metrics_of(model, told, metrics):
         cases = {example.name: example for example in examples(model, inputs)}
         runs = []
@@ -148,7 +149,7 @@ def run(
     if to_stdout:
         _show_beside(run_view(answer))
     else:
-        respond(answer, run_view, json=json)
+        respond(answer, run_view, json=json, brief=lambda answer: answer.load.artifact_id)
     return EXIT_YES
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli.commands.base import respond, signer_of
+from aotc.cli.commands.base import bars, respond, signer_of
 from aotc.cli.grammar import Command, examples, exclusive, new_app
 from aotc.cli.options import (
     AllowExpired,
@@ -53,6 +53,7 @@ def sign(
     from aotc.trust.attesting import sign as add_signature
 
     signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
-    answer = add_signature(artifact, signer, trust=trust, force=force)
+    with bars(json=json):
+        answer = add_signature(artifact, signer, trust=trust, force=force)
     respond(answer, attested_view, json=json)
     return EXIT_YES

@@ -32,7 +32,9 @@ def list_entries(store: Store = None, system: SystemStore = False, json: Json = 
     from aotc.runtime.store.pruning import list_store
 
     answer = list_store(_root(store, system))
-    respond(answer, list_view, json=json)
+    respond(
+        answer, list_view, json=json, brief=lambda answer: [e.artifact_id for e in answer.entries]
+    )
     return EXIT_YES
 
 
@@ -105,5 +107,5 @@ def _root(store: Path | None, system: bool) -> Path:
 def _report(report: StorePruneReport, json: bool) -> int:
     from aotc.report.sheets.stores import prune_view
 
-    respond(report, prune_view, json=json)
+    respond(report, prune_view, json=json, brief=lambda report: str(report.removed_bytes))
     return EXIT_YES

@@ -9,7 +9,7 @@ import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.grammar import Command, examples, exclusive, formerly, new_app
 from aotc.cli.options import (
     AllowExpired,
     Artifact,
@@ -37,6 +37,7 @@ _Force = Annotated[bool, typer.Option("--force", help="replace a file that exist
 
 
 @app.command(cls=Command)
+@exclusive("--expires", "--days")
 @examples(
     "aotc trust init --name prod --signer release=release.pub -o policy.yaml",
     "aotc trust init --name prod --signer ci=release.pub --signer lab=second.pub -o policy.yaml",
@@ -51,9 +52,20 @@ def init(
             "--signer", metavar="ID=PUB", help="a builder's public key, under a name of yours"
         ),
     ],
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="MOMENT",
+            help="when it expires, such as 2027-01-31",
+            show_default="in 90 days",
+        ),
+    ] = None,
     days: Annotated[
         int,
-        typer.Option("--days", metavar="DAYS", parser=positive, help="days until it expires"),
+        typer.Option(
+            "--days", metavar="DAYS", parser=positive, hidden=True, help="days until it expires"
+        ),
     ] = 90,
     force: _Force = False,
     json: Json = False,
@@ -68,21 +80,24 @@ def init(
 
     stated = pairs(signer, "--signer")
     signers = [(id_, load_one_public(Path(path))) for id_, path in stated.items()]
-    written = write_policy(output, new_policy(name, signers, days), new=not force)
+    written = write_policy(output, new_policy(name, signers, days, expires), new=not force)
     return _show(policy_report(written), json)
 
 
 @app.command(cls=Command)
+@exclusive("--signer", "--key")
+@exclusive("--signer", "--id")
 @examples(
-    "aotc trust add trust.yaml --id qa --key second.pub --usage approval",
+    "aotc trust add trust.yaml --signer qa=second.pub --usage approval",
     "aotc trust add trust.yaml --rule prod --match-channel prod --require oms:release",
 )
 def add(
     policy: _Policy,
     *,
-    id: KeyName = None,
-    key: PolicyPublicKey = None,
+    signer: NewSigner = None,
     authority: Authority = None,
+    id: FormerKeyName = None,
+    key: FormerPublicKey = None,
     usage: KeyUsage = None,
     valid_from: ValidFrom = None,
     valid_until: ValidUntil = None,
@@ -107,10 +122,12 @@ def add(
     from aotc.trust.policy.authoring import change_from_options, change_policy, policy_report
     from aotc.trust.policy.document import unmatched_revocations
 
+    name_of_key, public = _named(signer, id, key)
+    name_of_key, certificate = _named(authority, name_of_key, None)
     change = change_from_options(
-        id=id,
-        key=key,
-        authority=authority,
+        id=name_of_key,
+        key=public,
+        authority=certificate,
         usage=usage,
         valid_from=valid_from,
         valid_until=valid_until,
@@ -173,8 +190,11 @@ def explain(
     described = None if target in (None, "host", "none") else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
-    respond(report, explained_view, json=json)
-    return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
+    accepted = report.policy is not None and report.policy.accepted
+    status = EXIT_YES if accepted else EXIT_NO
+    said = "accepted" if accepted else "refused"
+    respond(report, explained_view, json=json, brief=lambda _: said, status=status)
+    return status
 
 
 @app.command(cls=Command)
@@ -207,17 +227,16 @@ def sign(
 
 @app.command(cls=Command)
 @examples(
-    "aotc trust root --policy prod --key root.pub --threshold 1",
-    "aotc trust root --policy prod --key root.pub --key second.pub --threshold 2 -o roots.yaml",
+    "aotc trust root --name prod --key root.pub --threshold 1",
+    "aotc trust root --name prod --key root.pub --key second.pub --threshold 2 -o roots.yaml",
 )
+@formerly(policy="name")
 def root(
     output: _Output = Path("root.yaml"),
     *,
     policy: Annotated[
         str,
-        typer.Option(
-            "--policy", metavar="NAME", help="name of the one policy that the host accepts"
-        ),
+        typer.Option("--name", metavar="NAME", help="name of the one policy that the host accepts"),
     ],
     key: Annotated[
         list[Path],
@@ -257,6 +276,14 @@ def root(
     return EXIT_YES
 
 
+def _named(stated: str | None, id: str | None, path: Path | None) -> tuple[str | None, Path | None]:
+    """The name and the file that `ID=FILE` states; a file alone has the name that is given."""
+    if stated is None:
+        return id, path
+    name, equals, file = stated.partition("=")
+    return (name, Path(file)) if equals and id is None else (id, Path(stated))
+
+
 def _show(answer: TrustReport, json: bool) -> int:
     from aotc.report.sheets.trust import policy_view
 
@@ -276,13 +303,19 @@ def _option(panel: str, name: str, metavar: str, text: str, **more: Any) -> Any:
     return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
-KeyName = Annotated[
+NewSigner = Annotated[
     str | None,
-    _option(_A_KEY, "--id", "ID", "its name in the policy; one of that name is replaced"),
+    _option(
+        _A_KEY, "--signer", "ID=PUB", "a public key under its name; one of that name is replaced"
+    ),
 ]
-PolicyPublicKey = Annotated[Path | None, _option(_A_KEY, "--key", "PUB", "public key", parser=Path)]
 Authority = Annotated[
-    Path | None, _option(_A_KEY, "--authority", "CERT", "certificate of an authority", parser=Path)
+    str | None,
+    _option(_A_KEY, "--authority", "ID=CERT", "certificate of an authority, under its name"),
+]
+FormerKeyName = Annotated[str | None, _option(_A_KEY, "--id", "ID", "name of the key", hidden=True)]
+FormerPublicKey = Annotated[
+    Path | None, _option(_A_KEY, "--key", "PUB", "public key", hidden=True, parser=Path)
 ]
 KeyUsage = Annotated[
     str | None,

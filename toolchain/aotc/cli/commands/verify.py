@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES
+from aotc.cli.commands.base import bars, respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import (
     Artifact,
@@ -65,15 +66,16 @@ def verify(
     target = target or default_target()
     stated = {"artifact": str(artifact), "target": target}
     with reported(Run("verify", reports, form, json=json, others=(artifact,), **stated)) as run:
-        report = run_gate(
-            artifact,
-            trust=trust,
-            key=key,
-            target=target,
-            full=full,
-            channel=channel,
-            unsafe_no_trust_state=unsafe_no_trust_state,
-        )
+        with bars(json=json):
+            report = run_gate(
+                artifact,
+                trust=trust,
+                key=key,
+                target=target,
+                full=full,
+                channel=channel,
+                unsafe_no_trust_state=unsafe_no_trust_state,
+            )
         status = EXIT_YES if report.ok else EXIT_NO
         if run.is_wanted:
             from aotc.report.runs import verified_breaches, verified_gates
@@ -86,9 +88,13 @@ def verify(
                 findings=report.findings,
             )
     if not run.on_standard_output:
-        from aotc.cli.commands.base import respond
-
-        respond(report, lambda report: _sheet(report, explain=explain), json=json)
+        respond(
+            report,
+            lambda report: _sheet(report, explain=explain),
+            json=json,
+            brief=lambda report: report.verdict if report.authentic else "refused",
+            status=status,
+        )
     return status
 
 

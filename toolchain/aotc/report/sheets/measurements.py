@@ -22,6 +22,7 @@ from aotc.report.sheet import (
     span,
     stated,
     table,
+    with_titles,
 )
 from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime
 from aotc.spec.command_reports import CallRoute, DoctorReport, RunReport
@@ -80,7 +81,7 @@ def _rate(rate: float) -> str:
 
 def _comparison(found: Comparison) -> Sheet:
     verdict = found.verdict.upper() if found.verdict == "slower" else found.verdict
-    code = f" ({found.code})" if found.code else ""
+    code = f": {with_titles(found.code)}" if found.code else ""
     when = f", measured {found.measured_at}" if found.measured_at else ", measured in turn"
     if found.measurements > 1:
         when += f" and {count(found.measurements - 1, 'time')} before"

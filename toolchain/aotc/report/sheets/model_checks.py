@@ -19,6 +19,7 @@ from aotc.report.sheet import (
     first,
     refusals_table,
     verdict,
+    with_titles,
 )
 from aotc.spec.answers import AnswersCheck, ToolVersions
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange
@@ -61,7 +62,11 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
                 ("took", duration(answer.seconds)),
             ]
         ),
-        Table("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
+        Table(
+            "outcome",
+            ("models",),
+            [(with_titles(name), str(n)) for name, n in answer.summary.items()],
+        ),
         Table("models", ("outcome", ""), _rows(shown)),
         Table("skipped", ("",), skipped, limit=_MAX_LISTED),
         *_against(answer),

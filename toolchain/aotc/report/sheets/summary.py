@@ -25,6 +25,7 @@ from aotc.report.sheet import (
     short,
     stated,
     verdict,
+    with_titles,
 )
 from aotc.report.sheets.artifact import (
     UNVERIFIED,
@@ -125,7 +126,7 @@ def _codes(codes: Sequence[str]) -> str:
     """Codes with their titles; those that ask for something come first, as lines are cut."""
     known = [REASONS[code] for code in dict.fromkeys(codes) if code in REASONS]
     known.sort(key=lambda reason: reason.fix.startswith("Nothing to do"))
-    said = [f"{reason.code} {reason.title}" for reason in known]
+    said = [with_titles(reason.code) for reason in known]
     said += [code for code in dict.fromkeys(codes) if code not in REASONS]
     return f"{len(codes)}: {first(said, _MAX_LISTED)}" if codes else ""
 

@@ -20,6 +20,7 @@ from aotc.report.sheet import (
     short,
     table,
     verdict,
+    with_titles,
 )
 from aotc.spec.reports import VerifyReport, refused_because
 
@@ -60,7 +61,7 @@ def verify_view(report: VerifyReport) -> Sheet:
             ("variant", lambda variant: variant.name),
             ("", lambda variant: verdict(variant.runs, "does not run", "runs")),
             ("", lambda variant: variant.unproven and failed("NOT PROVEN")),
-            ("", lambda variant: ", ".join(reason.code for reason in variant.reasons)),
+            ("", lambda variant: [with_titles(each.code) for each in variant.reasons]),
         ),
         refusals_table("reasons", report.refusals),
         findings_table(report.findings),

@@ -68,7 +68,7 @@ _OPTIONS: Final = (
     ("rollback", "--allow-rollback"),
 )
 
-# Options that belong to --key or --authority, and to --rule.
+# Options that belong to --signer or --authority, and to --rule.
 _KEY_OPTIONS = ("id", "usage", "valid_from", "valid_until")
 _RULE_OPTIONS = ("match", "match_channel", "require", "min_version")
 
@@ -91,11 +91,13 @@ class Change:
     name: str | None = None
 
 
-def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> TrustPolicy:
+def new_policy(
+    name: str, signers: Iterable[tuple[str, str]], days: int, expires: str | None = None
+) -> TrustPolicy:
     """A policy that accepts every artifact signed by one of `signers`, valid for `days` days.
 
-    `signers` are pairs of an id and a public key (PEM).  Raises AOTC-I027 if `days` is less than 1
-    or more than `MAX_DAYS`.
+    `signers` are pairs of an id and a public key (PEM).  With `expires` it is valid until then.
+    Raises AOTC-I027 if `days` is less than 1 or more than `MAX_DAYS`, or `expires` is no date.
     """
     if not 0 < days <= MAX_DAYS:
         raise AotcError(
@@ -111,7 +113,8 @@ def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> Trus
         schema="aotc.trust/1",
         name=name,
         sequence=1,
-        expires=format_instant(datetime.now(UTC) + timedelta(days=days)),
+        expires=_parse_time({"expires": expires}, "expires")
+        or format_instant(datetime.now(UTC) + timedelta(days=days)),
         keys=tuple(PolicyKey(id=name, pem=pem, usage=BUILDER_USAGE) for name, pem in listed),
         rules=(Rule(name="default", match=Match(name="*"), require=(requirement,)),),
     )
@@ -393,10 +396,10 @@ def change_from_options(**given: Any) -> Change:
     """
     key, authority = given["key"], given["authority"]
     if key is None and authority is None:
-        _refuse_without(given, _KEY_OPTIONS, "--key or --authority")
+        _refuse_without(given, _KEY_OPTIONS, "--signer or --authority")
     elif given["id"] is None:
-        option = "--authority" if key is None else "--key"
-        raise _usage_error(f"{option} requires --id, its name in the policy", "--id")
+        option, form = ("--authority", "ID=CERT") if key is None else ("--signer", "ID=PUB")
+        raise _usage_error(f"{option} takes {form}: a key has a name in the policy", option)
     if given["rule"] is None:
         _refuse_without(given, _RULE_OPTIONS, "--rule")
     pairs = [text.partition("=") for text in given["revoke_key"]]

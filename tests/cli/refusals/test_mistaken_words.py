@@ -1,0 +1,146 @@
+"""Mistaken words of a call: what each may have meant, the usage line, and nothing that is far."""
+
+from __future__ import annotations
+
+import pytest
+
+from aotc.cli import main as cli
+
+BUILD = "aotc build [OPTIONS] MODEL"
+GROUPS = "aotc COMMAND ..."
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "usage"),
+    [
+        ("--verison", "there is no option '--verison'; did you mean '--version'?", GROUPS),
+        ("-version", "there is no option '-version'; did you mean '--version'?", GROUPS),
+        (
+            "--list",
+            "there is no option '--list'; options of a command stand after its name",
+            GROUPS,
+        ),
+        ("--frobnicate", "there is no option '--frobnicate'", GROUPS),
+        (
+            "--force build m.onnx",
+            "there is no option '--force'; options of a command stand after its name",
+            GROUPS,
+        ),
+        ("version", "there is no command 'version'; did you mean 'aotc --version'?", GROUPS),
+        (
+            "list",
+            "there is no command 'list'; did you mean 'aotc profile list', 'aotc target list', "
+            "'aotc cache list' or 'aotc store list'?",
+            GROUPS,
+        ),
+        ("biuld", "there is no command 'biuld'; did you mean 'build'?", GROUPS),
+        ("insp", "there is no command 'insp'; did you mean 'inspect'?", GROUPS),
+        ("frobnicate", "there is no command 'frobnicate'", GROUPS),
+        ("compile m.onnx", "there is no command 'compile'; did you mean 'aotc build'?", GROUPS),
+        ("m.onnx", "there is no command 'm.onnx'; did you mean 'aotc build m.onnx'?", GROUPS),
+        ("infer m.aotc", "there is no command 'infer'; did you mean 'aotc run'?", GROUPS),
+        (
+            "store rm x",
+            "there is no command 'rm'",
+            "aotc store COMMAND ...",
+        ),
+        (
+            "profile lst",
+            "there is no command 'lst'; did you mean 'list'?",
+            "aotc profile COMMAND ...",
+        ),
+        (
+            "trust --key k",
+            "there is no option '--key'; it is an option of 'aotc trust add', 'aotc trust sign' or "
+            "'aotc trust root'",
+            "aotc trust COMMAND ...",
+        ),
+        *(
+            (f"build m.onnx {word} x:1,8", f"there is no argument {word!r}; {meant}", BUILD)
+            for word, meant in {
+                "--input-shape": "did you mean '--dim NAME=SPEC'?",
+                "--input_shape": "did you mean '--dim NAME=SPEC'?",
+                "--optShapes": "did you mean '--dim NAME=SPEC'?",
+                "--batch-size": "did you mean '--dim NAME=SPEC'?",
+                "--fp16": "did you mean '--precision float16'?",
+                "--half": "did you mean '--precision float16'?",
+                "--int8": "did you mean '--precision int8'?",
+                "--dtype": "did you mean '--precision NAME'?",
+                "--threads": "threads are set where it runs: aotc run and bench --threads, "
+                "aotc.load(threads=)",
+                "--overwrite": "did you mean '--force'?",
+                "-f": "did you mean '--force'?",
+                "--forse": "did you mean '--force'?",
+                "--outpt": "did you mean '--output'?",
+                "-output": "did you mean '--output'?",
+                "--calib": "did you mean '--calibration PATH'?",
+                "--device": "did you mean '--target NAME|FILE'?",
+                "--license": "did you mean '--licence SPDX'?",
+                "--nocache": "did you mean '--no-cache'?",
+                "--signer": "did you mean '--key FILE'?",
+                "--silent": "did you mean '--quiet'?",
+                "--version": "did you mean 'aotc --version'?",
+                "--channel": "it is an option of 'aotc verify', 'aotc run' or 'aotc bench'",
+            }.items()
+        ),
+        ("build m.onnx --zebra", "there is no argument '--zebra'", BUILD),
+        ("build m.onnx -z", "there is no argument '-z'", BUILD),
+        ("build a.onnx b.onnx", "there is no argument 'b.onnx'", BUILD),
+        (
+            "trust init --key k.pub",
+            "there is no argument '--key'; did you mean '--signer ID=PUB'?",
+            "aotc trust init [OPTIONS] --name NAME --signer ID=PUB",
+        ),
+        (
+            "bench m.aotc --iterations 5",
+            "there is no argument '--iterations'; did you mean '--runs N'?",
+            "aotc bench [OPTIONS] ARTIFACT",
+        ),
+        (
+            "verify m.aotc --runs 5",
+            "there is no argument '--runs'; it is an option of 'aotc bench' or 'aotc attest'",
+            "aotc verify [OPTIONS] ARTIFACT",
+        ),
+        (
+            "bench m.aotc --allow 2",
+            "--allow needs --baseline",
+            "aotc bench [OPTIONS] ARTIFACT",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_was_meant(
+    words: str, what: str, usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = [line for line in shown.err.splitlines() if "not finished" not in line]
+    prog = usage.split(" [")[0].removesuffix(" COMMAND ...")
+    where = "--allow" if "--allow" in words else prog
+    fix = "See the command's --help." if where != prog else f"See '{prog} --help'."
+    assert lines == [
+        "error: AOTC-I027 argument is not valid",
+        f"  what:     {what}",
+        f"  where:    {where}",
+        f"  usage:    {usage}",
+        f"  fix:      {fix}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--precision half", "this is not a valid precision; did you mean 'float16'?"),
+        ("--precision FP32", "this is not a valid precision; did you mean 'keep'?"),
+        ("--precision fp23", "this is not a valid precision"),
+        ("--profile fp16", "no such profile: 'fp16'; did you mean '--precision float16'?"),
+        ("--profile gpu", "no such profile: 'gpu'; did you mean '--profile server-cuda'?"),
+        ("--target cuda", "no such target: 'cuda'; did you mean '--profile server-cuda'?"),
+    ],
+)
+def test_words_of_other_tools_as_values(
+    words: str, what: str, capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    assert cli.main(["build", "m.onnx", "-q", "-o", f"{tmp_path}/m.aotc", *words.split()]) in (2, 3)
+    assert f"  what:     {what}\n" in capsys.readouterr().err

@@ -1,0 +1,152 @@
+"""What a mistaken word of a call may have meant: a near spelling, or a word of another tool.
+
+Nothing that is not near is suggested, and an option is never answered with a command.  It is
+imported where a call is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from aotc.base.text import near
+from aotc.spec.precision import precision_meant
+
+# Of commands that have an option, how many are named.
+_MOST: Final = 3
+
+# Words of other tools, without their dashes, and the options here that say the same: of a command,
+# the first that it has. A text in brackets is what stands for it where it has none.
+_SHAPES: Final = (
+    "inputshape inputshapes shape shapes minshapes optshapes maxshapes dynamicaxes batch "
+    "batchsize dim dims dimparam dynamicshapes overrideinputdims inputdims"
+)
+_PRECISIONS: Final = "dtype datatype compress precisionmode weightsprecision fp8"
+_OPTIONS: Final = {
+    _SHAPES: ("--dim",),
+    "threads numthreads nthreads intraopnumthreads intraopthreads interopnumthreads cores j": (
+        "--threads",
+        "--jobs",
+    ),
+    "parallel workers concurrency numstreams": ("--streams", "--jobs"),
+    "signer pubkey publickey privatekey pem certificate cert keyfile identity k": (
+        "--key",
+        "--signer",
+        "--authority",
+    ),
+    "key id": ("--signer", "--key"),
+    "policy roots trustedroot": ("--trust",),
+    "overwrite yes y f clobber replace": ("--force",),
+    "device provider providers ep executionprovider platform arch backend gpu usegpu cuda os": (
+        "--target",
+        "--profile",
+    ),
+    "config c configfile options preset": ("--profile",),
+    "out outfile outputfile outputpath outdir outputdir dest destination saveengine engine w": (
+        "--output",
+        "--output-dir",
+    ),
+    "iterations iters numruns repeat repeats loops n iter": ("--runs",),
+    "warmup warmupruns warmups": ("--warm-up",),
+    "duration time t": ("--seconds", "--timeout"),
+    "loadinputs datainputs inputdata inputs in data i samples": ("--input", "--fixtures"),
+    "calibrationdata calib calibdata dataset": ("--calibration",),
+    "saveoutputs dumpoutput exportoutput": ("--output-dir",),
+    "outputformat": ("--json", "--report"),
+    "silent s nologs": ("--quiet",),
+    "loglevel verbosity extraverbose": ("--verbose",),
+    "log logfile": ("--log-file",),
+    "license": ("--licence",),
+    "reference baseline compare golden onnx": ("--against", "--model"),
+    "nocaching disablecache": ("--no-cache",),
+    "customop customopslibrary plugins plugin": ("--custom-ops",),
+    "profiling dumpprofile perlayer layers": ("--nodes",),
+    "usage": ("--help",),
+}
+# And of commands: what stands after `aotc` in their place.
+_COMMANDS: Final = {
+    "version": "--version",
+    "compile convert optimize optimise make quantize quantise": "build",
+    "check validate lint": "verify",
+    "info describe dump view cat summary": "inspect",
+    "infer inference exec execute predict serve": "run",
+    "benchmark perf time measure trtexec": "bench",
+    "compare": "diff",
+    "push deploy load": "install",
+    "rm uninstall delete gc": "store remove",
+    "clean purge": "cache clear",
+    "new create setup": "init",
+    "key keys genkey generate-key generate-key-pair": "keygen",
+    "approve promote qualify": "attest",
+    "zip archive tar bundle package": "pack",
+    "unzip extract untar": "unpack",
+    "health env system-info info-host": "doctor",
+    "why reason codes": "explain",
+    "settings": "config",
+    "device devices hardware host": "target show host",
+    "policy": "trust",
+}
+# A file in place of a command.
+_FILES: Final = {".onnx": "build", ".aotc": "verify", ".aotc.zip": "verify"}
+_THREADS: Final = (
+    "; threads are set where it runs: aotc run and bench --threads, aotc.load(threads=)"
+)
+
+
+def option_meant(
+    word: str,
+    spellings: Mapping[str, str],
+    prog: str,
+    others: Callable[[], Mapping[str, Sequence[str]]],
+) -> str:
+    """The end of a message on an option that a command does not have, or an empty string.
+
+    `spellings` are the command's options with how each is written, such as `--dim NAME=SPEC`;
+    `others` tells, when asked, the options of each command.
+    """
+    bare = re.sub("[-_]", "", word).lower()
+    precision = precision_meant(bare) or ("NAME" if bare in _PRECISIONS.split() else "")
+    if precision and "--precision" in spellings:
+        return f"; did you mean '--precision {precision}'?"
+    theirs = [own for words, own in _OPTIONS.items() if bare in words.split()]
+    found = next((each for own in theirs for each in own if each in spellings), "")
+    if found:
+        return f"; did you mean {spellings[found]!r}?"
+    if found := near(word, spellings):
+        return f"; did you mean {found!r}?"
+    if bare in ("threads", "numthreads", "intraopnumthreads"):
+        return _THREADS
+    if word in ("--version", "-V"):
+        return "; did you mean 'aotc --version'?"
+    having = [name for name, options in others().items() if word in options and word[:2] == "--"]
+    if prog == "aotc" and having:
+        return "; options of a command stand after its name"
+    of_group = [name for name in having if f"aotc {name}".startswith(f"{prog} ")]
+    named = [f"aotc {name}" for name in of_group or having][:_MOST]
+    return f"; it is an option of {_either(named)}" if having else ""
+
+
+def command_meant(
+    word: str, known: Iterable[str], below: Callable[[], Iterable[str]] | None
+) -> str:
+    """The end of a message on a command that there is none of, or an empty string.
+
+    `below` tells, when asked, every command by the words that call it; None within a group.
+    """
+    if below is not None:
+        for words, own in _COMMANDS.items():
+            if word.lower().lstrip("-") in words.split():
+                return f"; did you mean 'aotc {own}'?"
+        for suffix, own in _FILES.items():
+            if word.endswith(suffix):
+                return f"; did you mean 'aotc {own} {word}'?"
+    if found := near(word, known):
+        return f"; did you mean {found!r}?"
+    same = [name for name in (below or tuple)() if name.rpartition(" ")[2] == word.lower()]
+    return f"; did you mean {_either([f'aotc {name}' for name in same])}?" if same else ""
+
+
+def _either(names: Sequence[str]) -> str:
+    quoted = [repr(name) for name in names]
+    return " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
