@@ -87,14 +87,6 @@ def test_an_area_that_is_not_one(aotc: Command) -> None:
     assert "exactness, memory and size may have a ratio" in refused["fix"]
 
 
-@pytest.mark.parametrize("words", [("a.aotc", "model.onnx"), ("model.onnx", "a.aotc")])
-def test_a_model(aotc: Command, words: tuple[str, str]) -> None:
-    refused = aotc("diff", *words).refused("AOTC-I059", 3)
-    assert refused["what"] == "this is a model, but only artifacts can be compared"
-    assert refused["where"] == "model.onnx"
-    assert refused["fix"].endswith("aotc build model.onnx -o model.aotc")
-
-
 def test_what_is_no_artifact(aotc: Command) -> None:
     (aotc.folder / "notes.txt").write_text("PK")
     (aotc.folder / "empty").mkdir()

@@ -16,7 +16,7 @@ from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidenc
 from aotc.spec.variant import Parity
 from aotc.tools.diff.areas import Measured, exactness
 from aotc.tools.diff.artifacts import diff, failures, read_allowed
-from aotc.tools.diff.opened_artifact import Pair, open_artifact
+from aotc.tools.diff.opened_artifact import Pair, open_side
 from aotc.tools.inspect import ArtifactContents
 from aotc.trust.key_loading import PrivateKey
 
@@ -102,7 +102,7 @@ def test_files_are_compared_by_digest(a: Path, key: PrivateKey, tmp_path: Path) 
 
 @pytest.fixture
 def opened(a: Path) -> Iterator[ArtifactContents]:
-    contents = open_artifact(a)
+    contents = open_side(a)
     yield contents
     contents.container.close()
 

@@ -38,7 +38,8 @@ class Side:
     """One of two artifacts: open, and how it is loaded.
 
     `staged` is the request of `open_staged` for one that was just built, None for any other, which
-    must be signed as this host trusts by default, or by one of `signers`.
+    must be signed as this host trusts by default, or by one of `signers`.  A plain `model` is run
+    as it is; its manifest says no more than its file.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Side:
     artifact_id: str
     staged: Json = None
     signers: tuple[Anchor, ...] = ()
+    model: Path | None = None
 
 
 def interface_difference(
@@ -71,19 +73,26 @@ def _form(value: Value) -> str:
 
 
 def same_calls(
-    a: Side, b: Side, start: Callable[[], Workers] | None, work: Path, *, strict: bool
+    a: Side,
+    b: Side,
+    start: Callable[[], Workers] | None,
+    work: Path,
+    *,
+    strict: bool,
+    made: Callable[[Path], Sequence[Json]] | None = None,
 ) -> SameCalls:
     """Both artifacts on the inputs of A's fixtures, or of B's if A has none.
 
     With `strict` by the narrower tolerance of the two, else by the wider one; without it, B is also
     compared with A's golden outputs, which is all where A cannot be run.  Where nothing can be run,
     golden outputs to equal inputs are compared.  `work` is a folder for files, and `start` gives
-    workers, once something is run (None: nothing is).
+    workers, once something is run (None: nothing is).  Where neither has a fixture, `made` writes
+    inputs into a folder.
     """
     if a.artifact_id == b.artifact_id:
         return SameCalls(how="one-id")
     source = a if a.manifest.fixtures else b
-    if not source.manifest.fixtures:
+    if not source.manifest.fixtures and made is None:
         return SameCalls(how="none", reason="neither has a fixture")
     why = _why_nothing_runs() if start is not None else "nothing is run"
     if start is not None and not why:
@@ -91,13 +100,24 @@ def same_calls(
         attempts = [(_loading(a), _loading(b))] if not why else []
         if not strict and source is a:
             attempts.append((None, _loading(b)))
-        calls = _copied(a, b, work / "fixtures") if attempts else []
+        calls: Sequence[Json] = ()
+        if attempts and source.manifest.fixtures:
+            calls = _copied(a, b, work / "fixtures")
+        elif attempts and made is not None:
+            calls = made(work / "fixtures")
         workers = start() if attempts else None
         for number, sides in enumerate(attempts):
-            found = _run(sides, calls, workers, work / f"run-{number}", strict=strict)
+            tolerance = original_tolerance(a.manifest, ParitySpec())
+            place = work / f"run-{number}"
+            found = _run(sides, calls, workers, place, tolerance, strict=strict)
+            if found.how == "ran" and not source.manifest.fixtures:
+                return replace(found, reason="neither has a fixture, so inputs were made")
             if found.how != "none":
                 return found if found.how == "ran" else replace(found, reason=why)
             why = found.reason
+    if a.model is not None or b.model is not None:
+        # A model has no golden outputs.
+        return SameCalls(how="none", reason=why)
     return _golden(a, b, why, work)
 
 
@@ -120,6 +140,8 @@ def _why_not_verified(a: Side, b: Side) -> str:
     from aotc.trust.policy.host_trust import resolve
 
     for name, side in (("A", a), ("B", b)):
+        if side.model is not None:
+            continue
         try:
             require_signer(side.container, resolve(remember=False))
         except AotcError as error:
@@ -129,6 +151,8 @@ def _why_not_verified(a: Side, b: Side) -> str:
 
 def _loading(side: Side) -> Json:
     # A job has a working directory of its own.
+    if side.model is not None:
+        return {"model": str(side.model.absolute())}
     path = side.path if stated_id(side.path) is not None else side.path.absolute()
     return {
         "artifact": str(path),
@@ -164,14 +188,21 @@ def _paths(fixtures: Iterable[Fixture]) -> list[str]:
 
 def _run(
     sides: tuple[Json, Json],
-    calls: list[Json],
+    calls: Sequence[Json],
     workers: Workers | None,
     work: Path,
+    tolerance: Tolerance,
     *,
     strict: bool,
 ) -> SameCalls:
     assert workers is not None
-    request = {"a": sides[0], "b": sides[1], "calls": calls, "strict": strict}
+    request = {
+        "a": sides[0],
+        "b": sides[1],
+        "calls": list(calls),
+        "strict": strict,
+        "of_originals": encode(tolerance),
+    }
     try:
         found = workers.run(f"{_JOBS}:answer_both", request, folder=work, where="the answers").value
     except AotcError as error:

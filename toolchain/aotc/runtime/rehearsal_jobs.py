@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
@@ -20,16 +21,22 @@ from aotc.runtime.model import Model
 from aotc.runtime.store.entries import hold
 from aotc.runtime.store.user_store import StoredArtifact
 from aotc.session.parity import compare
+from aotc.session.sessions import create_session, run
 from aotc.spec.answers import SameCalls
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Comparison
 from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
+from aotc.spec.providers import CPU
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor, TrustedIdentity, TrustedKey
+from aotc.spec.variant import Optimization, SessionSpec, Variant
 from aotc.trust.compatibility import error_of, judge, probe_host
 from aotc.trust.container import FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
 from aotc.trust.policy.host_trust import Trust
+
+# At which a plain model is run, the first that has kernels for it.
+_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
 
 
 def gate(request: Json) -> Json:
@@ -91,7 +98,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> Model:
 
 
 def answer_both(request: Json) -> Json:
-    """Load A and B, run both on every call, and compare; A may be None.
+    """Load A and B, run both on every call, and compare; A may be None, and each a plain model.
 
     Unless `strict`, B is compared with the outputs in the calls as well, where no variant that is
     loaded was left out of what is judged by them.
@@ -100,18 +107,19 @@ def answer_both(request: Json) -> Json:
     golden: list[Comparison] = []
     left_out: list[str] = []
     with ExitStack() as stack:
-        opened: list[Model | None] = []
+        opened: list[Model | _Original | None] = []
         for name in ("a", "b"):
             try:
                 side = request[name]
-                opened.append(None if side is None else stack.enter_context(_opened(side)))
+                opened.append(None if side is None else _entered(stack, side))
             except AotcError as error:
                 reason = f"{name.upper()} cannot be run here: {error.code} {error.what}"
                 return encode(SameCalls(how="none", reason=reason))
         one, other = opened
         assert other is not None
         loaded = [each for each in opened if each is not None]
-        tolerance, gates = _judge_of(loaded, strict=request["strict"])
+        known = decode(Tolerance, request["of_originals"])
+        tolerance, gates = _judge_of(loaded, known, strict=request["strict"])
 
         def compared(call: Json, expected: Mapping[str, values.Data]) -> Comparison:
             errors = tuple(
@@ -151,6 +159,35 @@ def answer_both(request: Json) -> Json:
     )
 
 
+class _Original:
+    """A plain model: as references run, without optimizations if there are kernels, on a thread."""
+
+    variants: tuple[Variant, ...] = ()
+
+    def __init__(self, model: Path) -> None:
+        refusals: list[AotcError] = []
+        for level in _LEVELS:
+            spec = SessionSpec(optimization=level, threads=1)
+            try:
+                self._session = create_session(model, spec, providers=(CPU,), weights_folder=None)
+                return
+            except AotcError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def run(self, inputs: Mapping[str, values.Data]) -> dict[str, values.Data]:
+        """Its outputs by name; raises AOTC-R005."""
+        names = [each.name for each in self._session.get_outputs()]
+        return dict(zip(names, run(self._session, inputs, names), strict=True))
+
+
+def _entered(stack: ExitStack, side: Json) -> Model | _Original:
+    """One of the two, open until the stack is left."""
+    if "model" in side:
+        return _Original(Path(side["model"]))
+    return stack.enter_context(_opened(side))
+
+
 def _opened(side: Json) -> Model:
     if side["staged"] is not None:
         return open_staged(side["staged"], None)
@@ -172,13 +209,15 @@ def _loaded(artifact: str, trust: Trust | None) -> Model:
 
 
 def _judge_of(
-    models: Sequence[Model], *, strict: bool
+    models: Sequence[Model | _Original], of_originals: Tolerance, *, strict: bool
 ) -> tuple[Tolerance, Mapping[str, OutputGate]]:
     """The narrowest or widest tolerance of the loaded variants, and the gates beside it."""
     parities = [variant.parity for model in models for variant in model.variants]
     judged = [
         (each.tolerance or getattr(ParitySpec(), each.arithmetic), each.gates) for each in parities
     ]
+    if not judged:
+        return of_originals, {}
     chosen = min if strict else max
     return chosen(judged, key=lambda each: (each[0].rtol, each[0].atol))
 

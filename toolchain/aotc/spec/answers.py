@@ -132,7 +132,9 @@ class SameCalls:
         "ran: both were run; ran-b: B alone; golden: golden outputs of both were compared; one-id: "
         "their manifests are equal",
     ]
-    reason: Annotated[str, "why both were not run, or why nothing was compared"] = ""
+    reason: Annotated[
+        str, "why both were not run, or why nothing was compared, or that inputs were made"
+    ] = ""
     calls: Annotated[tuple[Comparison, ...], "B with A, by fixture"] = ()
     golden: Annotated[
         tuple[Comparison, ...], "B, where it was run, with the golden outputs of A; by fixture"

@@ -34,13 +34,15 @@ MEASURED: Final[tuple[Area, ...]] = ("exactness", "memory", "size")
 
 @record
 class ComparedArtifact:
-    """One of the two artifacts, as it describes itself."""
+    """One of the two artifacts or models, as it describes itself."""
 
+    kind: Literal["artifact", "model"] = "artifact"
     path: str
     name: str
-    artifact_id: Annotated[str, "sha256 of aotc.json"]
-    manifest: Annotated[str, "schema of its manifest"]
-    payload_bytes: int
+    artifact_id: Annotated[str, "sha256 of aotc.json; empty for a model"]
+    manifest: Annotated[str, "schema of its manifest; empty for a model"]
+    payload_bytes: Annotated[int, "of a model, of its file and its external data"]
+    sha256: Annotated[str, "of a model's file; empty for an artifact"] = ""
     built_at: Annotated[str, "UTC, ISO 8601; empty without evidence"] = ""
 
 
@@ -177,13 +179,21 @@ class AllowedDiff:
 
 @record
 class DiffReport:
-    """`aotc diff --json`: what changed from artifact A to artifact B; nothing is verified."""
+    """`aotc diff --json`: what changed from A to B, artifacts or models; nothing is verified."""
 
     schema: Literal["aotc.diff/1"] = "aotc.diff/1"
     status: Literal["UNVERIFIED"] = "UNVERIFIED"
     a: ComparedArtifact
     b: ComparedArtifact
-    same_id: Annotated[bool, "both manifests have the same bytes, so they list the same payload"]
+    same_id: Annotated[
+        bool,
+        "both manifests have the same bytes, so they list the same payload; of two models, both "
+        "have the same bytes",
+    ]
+    built_from: Annotated[
+        bool | None,
+        "of an artifact and a model: the artifact says that it was built from the very bytes of it",
+    ] = None
     areas: tuple[AreaDiff, ...]
     variants: tuple[VariantPair, ...] = ()
     nodes: tuple[NodesDiff, ...] = ()

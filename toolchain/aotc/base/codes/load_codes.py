@@ -393,9 +393,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "A process has loaded the artifact from the store, or is installing it.",
      "Close the model, or try again later."),
     # comparing artifacts
-    ("AOTC-I059", "not an artifact that can be compared", INPUT,
-     "'aotc diff' compares two artifacts. One of the two paths is an ONNX model, or another file.",
-     "Build the model first, and compare the artifacts; 'aotc inspect MODEL' describes a model."),
+    ("AOTC-I059", "neither an artifact nor a model that can be compared", INPUT,
+     "'aotc diff' compares artifacts and ONNX models (NAME.onnx), and --html draws two artifacts. One of the two paths "
+     "is another file, or is a model where a page is wanted.",
+     "Export the model to ONNX, or name an artifact; for a page, build the model first."),
     ("AOTC-I060", "unknown area of a comparison", USAGE,
      "--fail-on names an area that does not exist, or a ratio that is not a valid number for it.",
      "Name areas that 'aotc diff --help' lists; exactness, memory and size may have a ratio, such as size:1.05."),

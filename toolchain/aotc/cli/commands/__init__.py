@@ -24,7 +24,7 @@ _ROWS: Final = (
     ("build", "build", "Build a signed artifact from an ONNX model, and prove it."),
     ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
     ("inspect", "inspect", "Show what an artifact or a model contains, unverified."),
-    ("diff", "diff", "Show what changed from one artifact to another."),
+    ("diff", "diff", "Show what changed from one artifact or model to another."),
     ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
     ("bench", "bench", "Measure an artifact, alone or against the plain model or a baseline."),
     ("debug", "debug", "Find where an artifact differs from the model that it was built from."),

@@ -1,4 +1,4 @@
-"""`aotc diff`: what changed from one artifact to another."""
+"""`aotc diff`: what changed from one artifact or model to another."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-_HELP = "NAME.aotc folder, packed file, or sha256-ID of an artifact in a store"
+_HELP = "NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or model NAME.onnx"
 
 
 @app.command(cls=Command)
 @examples(
     "aotc diff model.aotc release.aotc.zip",
     "aotc diff model.aotc release.aotc.zip --fail-on placement,precision,size:1.05",
+    "aotc diff model.onnx model.aotc",
 )
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", parser=artifact_path, help=_HELP)],
@@ -62,12 +63,14 @@ def diff(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show what changed from one artifact to another.
+    """Show what changed from one artifact or model to another.
 
     The areas are source, toolchain, profile, variants, passes, placement, shapes, precision,
     exactness, answers, memory, size, weights, requirements, trust and contents. Nothing is
     verified: 'aotc verify' does that. For the answers both are run on the same inputs if both
-    verify, else golden outputs are compared. Differences fail only if --fail-on names their area.
+    verify, else golden outputs are compared. Of a model, with another or with an artifact, what its
+    file states is compared, and what both answer; whether the artifact was built from that very
+    file is said. Differences fail only if --fail-on names their area.
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
@@ -76,8 +79,10 @@ def diff(
 
     if html is not None:
         from aotc.cli.output import refuse_overwriting
+        from aotc.tools.diff.opened_artifact import require_artifacts
 
         refuse_overwriting([("--html", Path(html))], (a, b))
+        require_artifacts(a, b)
     report = compare(
         a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights, run=not no_run
     )

@@ -47,11 +47,20 @@ _WIDEST_VALUE: Final = 44
 def diff_view(report: DiffReport) -> Sheet:
     """Two artifacts and what changed from one to the other."""
     equal = "both have one id: their manifests are equal, byte for byte" if report.same_id else ""
+    if report.same_id and report.a.kind == "model":
+        equal = "both files are equal, byte for byte"
     return [
         Heading(
             f"{report.a.path} -> {report.b.path}", f"{outcome(report)}; nothing here was verified"
         ),
-        Facts([("A", side_text(report.a)), ("B", side_text(report.b)), ("same", equal)]),
+        Facts(
+            [
+                ("A", side_text(report.a)),
+                ("B", side_text(report.b)),
+                ("same", equal),
+                ("built from it", _built_from(report)),
+            ]
+        ),
         refusals_table("failed", report.failed),
         changes_table(report, _WIDEST_VALUE),
         Table(
@@ -69,6 +78,16 @@ def diff_view(report: DiffReport) -> Sheet:
         measured_table(report.measured),
         refusals_table("problems", report.problems),
     ]
+
+
+def _built_from(report: DiffReport) -> str:
+    if report.built_from is None:
+        return ""
+    return (
+        "yes: the artifact names this very model, by its digest"
+        if report.built_from
+        else "no: the artifact names a model of another digest"
+    )
 
 
 def outcome(report: DiffReport) -> str:
@@ -119,7 +138,10 @@ def answers_facts(answers: SameCalls | None) -> Facts:
 
 
 def side_text(artifact: ComparedArtifact) -> str:
-    """One of the two artifacts in a line."""
+    """One of the two artifacts or models in a line."""
+    if artifact.kind == "model":
+        bytes_ = size(artifact.payload_bytes)
+        return f"{artifact.name}, a model, {bytes_}, sha256 {short(artifact.sha256)}"
     built = f", built {artifact.built_at}" if artifact.built_at else ""
     return (
         f"{artifact.name}, {size(artifact.payload_bytes)}{built}, id {short(artifact.artifact_id)}"

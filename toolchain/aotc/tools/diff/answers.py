@@ -13,6 +13,8 @@ from aotc.session.worker_pool import Workers
 from aotc.spec.answers import SameCalls
 from aotc.spec.diff_report import AreaDiff
 from aotc.spec.profile import WorkerLimits
+from aotc.tools.diff.model_side import is_model
+from aotc.tools.diff.models import made_calls
 from aotc.tools.diff.opened_artifact import change
 from aotc.tools.inspect import ArtifactContents
 
@@ -39,6 +41,7 @@ def compared_answers(
                 (lambda: stack.enter_context(Workers(_LIMITS))) if run else None,
                 work,
                 strict=True,
+                made=(lambda folder: made_calls(a, b, folder)) if _any_model(a, b) else None,
             )
     except AotcError as error:
         return None, _not_compared(error.line())
@@ -58,7 +61,12 @@ def _side(artifact: ArtifactContents) -> Side:
         container=artifact.container,
         manifest=artifact.manifest,
         artifact_id=artifact.artifact_id,
+        model=artifact.path if is_model(artifact) else None,
     )
+
+
+def _any_model(*sides: ArtifactContents) -> bool:
+    return any(is_model(side) for side in sides)
 
 
 def _not_compared(reason: str) -> AreaDiff:

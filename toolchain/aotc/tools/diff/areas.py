@@ -358,12 +358,12 @@ def _total(plan: MemoryPlan) -> int:
     return plan.weights_bytes + plan.input_bytes_max + (plan.activation_bytes_max or 0)
 
 
-def size(a: ArtifactContents, b: ArtifactContents) -> Measured:
-    """The payload's size, by role and by file, and its ratio."""
+def size(a: ArtifactContents, b: ArtifactContents, *, files: bool = True) -> Measured:
+    """The payload's size, by role and with `files` by file, and its ratio."""
     found = [
         *changes_of(a.payload_bytes, b.payload_bytes, "payload"),
         *changes_of(_by_role(a), _by_role(b)),
-        *_file_changes(a, b, "size"),
+        *(_file_changes(a, b, "size") if files else ()),
     ]
     return Measured(changes=tuple(found), ratio=ratio(a.payload_bytes, b.payload_bytes))
 

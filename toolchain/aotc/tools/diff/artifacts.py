@@ -1,4 +1,4 @@
-"""Two artifacts compared, area by area, and the areas in which they must not differ."""
+"""Artifacts and models compared, area by area, and the areas in which they must not differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aotc.spec.diff_report import (
     VariantPair,
 )
 from aotc.spec.reports import Refusal
-from aotc.tools.diff import areas
+from aotc.tools.diff import areas, models
 from aotc.tools.diff.answers import compared_answers, exactness_of
 from aotc.tools.diff.graphs import (
     GraphComparison,
@@ -33,7 +33,8 @@ from aotc.tools.diff.graphs import (
     compare_graphs,
     placement_changes,
 )
-from aotc.tools.diff.opened_artifact import Pair, change, open_artifact, pair_variants
+from aotc.tools.diff.model_side import is_model
+from aotc.tools.diff.opened_artifact import Pair, change, open_side, pair_variants
 from aotc.tools.inspect import ArtifactContents
 
 
@@ -45,12 +46,16 @@ def diff(
     weights: bool = True,
     run: bool = True,
 ) -> DiffReport:
-    """What changed from artifact `a` to artifact `b`.
+    """What changed from artifact or model `a` to artifact or model `b`.
 
-    Each is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
+    Each is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, or the
+    path of a model, NAME.onnx.  Of a model, what only a build knows is not compared; `built_from`
+    of the report says whether an artifact was built from the very bytes of it.
+
     Nothing is verified, and the digests that the manifests state are believed.  But both are run on
     the same inputs, which is what the area `answers` compares, only if both verify as `load` has it
     by default; else, and with `run` false, the golden outputs that ship with them are compared.
+    A model is run in a sandbox, as it is, on the fixtures of the artifact, else on made inputs.
 
     `areas` of the report holds what changed in each area, such as placement, precision or weights;
     `weights` the tensors that differ, by name, dtype (ONNX's name) and shape, with the largest
@@ -59,20 +64,21 @@ def diff(
     holds those that do.  Without onnx and numpy, weights are not compared, and nodes are matched by
     name alone.  With `weights` false, weights are not read, unless `fail_on` names them.
 
-    Raises AOTC-I059 for what is no artifact, I060 for an unknown area, I019 if `fail_on` names
+    Raises AOTC-I059 for what is neither, I060 for an unknown area, I019 if `fail_on` names
     weights that cannot be read for want of a package, and what `aotc inspect` does for an artifact
-    that cannot be read.
+    or a model that cannot be read.
     """
     allowed = read_allowed(fail_on)
     asked: Weights = "where-possible" if weights else "never"
     if any(each.area == "weights" for each in allowed):
         asked = "always"
     with ExitStack() as stack:
-        one = open_artifact(a)
+        one = open_side(a)
         stack.callback(one.container.close)
-        other = open_artifact(b)
+        other = open_side(b)
         stack.callback(other.container.close)
-        report = _compared(one, other, asked, run=run)
+        compared = _with_model if is_model(one) or is_model(other) else _compared
+        report = compared(one, other, asked, run=run)
     where = f"{one.path} and {other.path}"
     return replace(report, allowed=allowed, failed=failures(allowed, report.areas, where))
 
@@ -120,7 +126,51 @@ def _compared(
     )
 
 
+def _with_model(
+    a: ArtifactContents, b: ArtifactContents, weights: Weights, *, run: bool
+) -> DiffReport:
+    """Two models, or an artifact and a model: what a model's file states, and what both answer."""
+    pairs = models.pairs_with(a, b)
+    graphs = compare_graphs(a, b, pairs, weights)
+    same_calls, answers = compared_answers(a, b, run=run)
+    built_from = models.built_from(a, b)
+    names = [name for name, side in (("A", a), ("B", b)) if is_model(side)]
+    unknown = f"{' and '.join(names)} {'is a model' if len(names) == 1 else 'are models'}"
+    precision = models.precision_changes(pairs) if len(names) == 1 else ()
+    compared = {
+        "source": _area("source", () if built_from else models.source_changes(a, b)),
+        "placement": _area("placement", _node_changes(graphs.nodes), unknown),
+        "shapes": _area("shapes", models.shape_changes(a, b)),
+        "precision": _area("precision", precision, unknown if len(names) == 2 else ""),
+        "answers": answers,
+        "size": _measured("size", areas.size(a, b, files=False)),
+        "weights": _weights(graphs, ""),
+    }
+    return DiffReport(
+        a=_described(a),
+        b=_described(b),
+        same_id=a.artifact_id == b.artifact_id,
+        built_from=built_from,
+        areas=tuple(compared.get(name) or _area(name, (), unknown) for name in AREAS),
+        variants=tuple(pair.row() for pair in pairs),
+        nodes=graphs.nodes,
+        weights=graphs.weights,
+        answers=same_calls,
+        problems=(*a.problems, *b.problems, *graphs.problems),
+    )
+
+
 def _described(artifact: ArtifactContents) -> ComparedArtifact:
+    if is_model(artifact):
+        return ComparedArtifact(
+            kind="model",
+            path=str(artifact.path),
+            name=artifact.manifest.name,
+            artifact_id="",
+            manifest="",
+            payload_bytes=artifact.payload_bytes,
+            sha256=artifact.manifest.source.sha256,
+        )
     return ComparedArtifact(
         path=str(artifact.path),
         name=artifact.manifest.name,
@@ -155,7 +205,11 @@ def _measured(area: Area, found: areas.Measured, left_out: str = "") -> AreaDiff
 
 
 def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> Sequence[Change]:
-    changes = list(placement_changes(pairs))
+    return (*placement_changes(pairs), *_node_changes(nodes))
+
+
+def _node_changes(nodes: Sequence[NodesDiff]) -> list[Change]:
+    changes = []
     for each in nodes:
         # Other names alone are no difference.
         for what in ("moved", "added", "removed", "replaced", "altered"):

@@ -346,7 +346,8 @@ class MatchedNodes:
             nodes_b=len(self.b),
             matched=len(self.found),
             by_structure=self.by_structure,
-            moved=tuple(each for each in both if each.provider_a != each.provider_b),
+            # A plain model has no providers.
+            moved=tuple(each for each in both if "" != each.provider_a != each.provider_b != ""),
             renamed=tuple(each for each in both if each.a != each.b),
             replaced=tuple(each for each in both if each.op_a != each.op_b),
             altered=tuple(each for each in both if each.attributes),
@@ -378,7 +379,15 @@ def matched_nodes(
 
 
 def _placed(variant: Variant, graph: StoredGraph | None) -> list[Node]:
-    """The variant's nodes as its placement lists them, with their values where these are known."""
+    """The variant's nodes as its placement lists them, with their values where these are known.
+
+    Those of a plain model, which is placed nowhere, as they are stored.
+    """
+    if graph is not None and not variant.providers:
+        return [
+            Node(each.name, each.op, "", each.inputs, each.outputs, each.attributes)
+            for each in graph.nodes
+        ]
     stored = {node.name: node for node in graph.nodes} if graph is not None else {}
     found = []
     for node in variant.placement.nodes:

@@ -13,22 +13,25 @@ from aotc.spec.diff_report import Change, VariantPair
 from aotc.spec.profile import WorkerLimits
 from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_path, stated_id
+from aotc.tools.diff.model_side import open_model
 from aotc.tools.inspect import ArtifactContents, read_artifact
 from aotc.trust.opening import open_container
 
-# Suffixes of models, of which the message can say what to do.
-_MODELS: Final = (".onnx", ".ort", ".pb", ".pt", ".pt2", ".tflite", ".safetensors")
+_MODEL: Final = ".onnx"
+# Suffixes of models, of which the message can say more.
+_OTHER_MODELS: Final = (".ort", ".pb", ".pt", ".pt2", ".tflite", ".safetensors")
 
 
-def open_artifact(name: str | Path) -> ArtifactContents:
-    """Open the artifact at a path, or the store's entry of an id; its container is to be closed.
+def open_side(name: str | Path) -> ArtifactContents:
+    """Open the artifact at a path, the store's entry of an id, or the model in a file of its name.
 
-    Raises AOTC-I059 for a file that is no packed artifact, G015 for a folder that is no artifact,
-    I001 if there is nothing, and what `aotc inspect` does for an artifact that cannot be read.
+    Its container is to be closed.  Raises AOTC-I059 for a file that is neither, G015 for a folder
+    that is no artifact, I001 if there is nothing, and what `aotc inspect` does for an artifact or
+    a model that cannot be read.
     """
     path = artifact_path(name)
-    if stated_id(path) is None and path.is_file():
-        _require_packed(path)
+    if stated_id(path) is None and path.is_file() and not _is_packed(path):
+        return open_model(path)
     container = open_container(path)
     try:
         return read_artifact(path, container)
@@ -37,23 +40,37 @@ def open_artifact(name: str | Path) -> ArtifactContents:
         raise
 
 
-def _require_packed(path: Path) -> None:
+def _is_packed(path: Path) -> bool:
+    """Whether a file is a packed artifact, and not an ONNX model; raises AOTC-I059 for others."""
     from aotc.trust.archive import is_packed
 
     if is_packed(path):
-        return
-    is_model = path.suffix.lower() in _MODELS
+        return True
+    suffix = path.suffix.lower()
+    if suffix == _MODEL:
+        return False
     raise AotcError(
         "AOTC-I059",
-        "this is a model, but only artifacts can be compared"
-        if is_model
-        else "this file is not a packed artifact",
+        "this is a model in another form than ONNX"
+        if suffix in _OTHER_MODELS
+        else "this file is neither a packed artifact nor an ONNX model",
         where=str(path),
-        expected="an artifact: a folder NAME.aotc, a packed file, or the id of one in a store",
-        fix=f"Build it first, and compare the artifact: aotc build {path.name} -o {path.stem}.aotc"
-        if is_model
-        else "",
+        expected="an artifact (a folder NAME.aotc, a packed file, or the id of one in a store) or "
+        f"a model (NAME{_MODEL})",
     )
+
+
+def require_artifacts(*paths: Path) -> None:
+    """Raise AOTC-I059 for a model: both graphs of a page are those of artifacts."""
+    for path in paths:
+        if stated_id(path) is None and path.is_file() and not _is_packed(path):
+            raise AotcError(
+                "AOTC-I059",
+                "this is a model, and a page draws two artifacts",
+                where=str(path),
+                fix="Leave --html out, or build it first, and compare the artifacts: aotc build "
+                f"{path.name} -o {path.stem}.aotc",
+            )
 
 
 # Differences of two values as they stand in a manifest: by path, down to single fields.

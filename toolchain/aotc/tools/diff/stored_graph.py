@@ -19,6 +19,7 @@ from aotc.base.records import record, replace
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import decode
 from aotc.spec.variant import Variant
+from aotc.tools.diff.model_side import MAX_PLAIN_BYTES, is_model
 from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES
 from aotc.tools.inspect import ArtifactContents
 
@@ -95,10 +96,12 @@ class GraphReader:
         G012 if it is too large, what opening a file does, and what `Workers.run` does.
         """
         where = f"{PAYLOAD}/{variant.model}"
+        # Weights may be in a plain model itself.
+        limit = MAX_PLAIN_BYTES if is_model(artifact) else MAX_MODEL_BYTES
         place = self._folder / f"graph-{self._count}"
         self._count += 1
         place.mkdir()
-        (place / MODEL).write_bytes(artifact.container.read(where, MAX_MODEL_BYTES))
+        (place / MODEL).write_bytes(artifact.container.read(where, limit))
         folder = posixpath.dirname(variant.model) if variant.weights is None else variant.weights
         sizes = {
             entry.path: entry.size
