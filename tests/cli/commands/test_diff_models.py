@@ -22,7 +22,6 @@ SCHEMA = json.loads((ROOT / "manifests" / "diff.schema.json").read_text("utf-8")
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 # What files of models state.
 COMPARED = {"source", "shapes", "answers", "size", "weights"}
-]
 
 
 def weights_of(model: onnx.ModelProto, name: str) -> onnx.TensorProto:
