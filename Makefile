@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py examples/serve ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-previous test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-all test-integration test-previous test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: lint  ## linters, types, and all tests but those of whole builds
 
 test-integration: $(STAMP)  ## the tests of whole builds, which CI runs too
 	$(BIN)/$(PYTEST) tests/integration
+
+test-all: lint  ## both in one run, which takes less time than two
+	$(BIN)/$(PYTEST) tests
 
 # The minor version of ONNX Runtime before; all else is that of .venv.
 PREVIOUS := $(VENV)-previous
