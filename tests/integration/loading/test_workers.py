@@ -171,3 +171,11 @@ def test_workers_of_a_preloaded_application_load_their_own(tmp_path: Path) -> No
     assert found["aotc_calls_total"] == answered.total()
     # That of the parent, which loaded one as well, and serves no call.
     assert found["aotc_loads_total"] == found["aotc_models_ready"] == WORKERS + 1
+
+
+def test_what_is_only_imported_before_the_fork_serves_after_it(tmp_path: Path) -> None:
+    with served("gunicorn", tmp_path, "--preload") as address:
+        answered = call_until_all_serve(address)
+        found = scraped(address)
+    assert found["aotc_calls_total"] == answered.total()
+    assert found["aotc_loads_total"] == found["aotc_models_ready"] == WORKERS
