@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import numpy as np
-from user_calls import ARTIFACT, KEY
 
 import aotc
 
+ARTIFACT, KEY = os.environ["SERVED_ARTIFACT"], os.environ["SERVED_KEY"]
 metrics = aotc.PrometheusMetrics()
 inherited = aotc.load(ARTIFACT, key=KEY, name="parent") if "PRELOAD" in os.environ else None
 CALL = {"image": np.zeros((1, 1, 8, 8), np.float32)}

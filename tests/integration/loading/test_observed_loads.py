@@ -15,7 +15,6 @@ import pytest
 from built_artifact import DIGITS, BuiltArtifact
 from made_profiles import profile_with
 from reforged_artifact import promised, reforged
-from user_calls import ARTIFACT, KEY
 from workbench import Workbench
 
 import aotc
@@ -41,9 +40,11 @@ def lines(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord
     return [record for record in caplog.records if record.name == name]
 
 
-def test_an_application_at_debug_sees_loads_and_calls(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_application_at_debug_sees_loads_and_calls(
+    digits: BuiltArtifact, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
-    with aotc.load(ARTIFACT, key=KEY, name="ranker") as model:
+    with aotc.load(digits.path, key=digits.public_key, name="ranker") as model:
         given = np.full((3, 1, 8, 8), 0.123456, np.float32)
         model.run({"image": given})
         with pytest.raises(AotcError, match="AOTC-R002"):
@@ -53,21 +54,22 @@ def test_an_application_at_debug_sees_loads_and_calls(caplog: pytest.LogCaptureF
     assert [fields(record)["stage"] for record in stages] == STAGES
     for record in stages:
         found = fields(record)
-        assert found["path"] == str(ARTIFACT) and 0 <= found["seconds"] < 600
+        assert found["path"] == str(digits.path) and 0 <= found["seconds"] < 600
         milliseconds = f"{found['seconds'] * 1e3:.1f} ms"
-        assert record.getMessage() == f"{ARTIFACT}: {found['stage']} took {milliseconds}"
+        assert record.getMessage() == f"{digits.path}: {found['stage']} took {milliseconds}"
         assert record.levelno == logging.DEBUG
     found = fields(loaded)
     seconds = found.pop("seconds")
     assert found == {
         "model": "ranker",
         "artifact": artifact,
-        "path": str(ARTIFACT),
+        "path": str(digits.path),
         "verdict": "optimal",
         "version": "",
     }
     assert loaded.getMessage() == (
-        f"{ARTIFACT}: loaded ranker, optimal, {variant} on CPUExecutionProvider in {seconds:.3f} s"
+        f"{digits.path}: loaded ranker, optimal, {variant} on CPUExecutionProvider "
+        f"in {seconds:.3f} s"
     )
     assert seconds >= sum(fields(record)["seconds"] for record in stages[:-1])
     answered, refused = lines(caplog, "aotc.run")
@@ -82,18 +84,20 @@ def test_an_application_at_debug_sees_loads_and_calls(caplog: pytest.LogCaptureF
         assert "0.123" not in f"{record.getMessage()} {fields(record)}"
 
 
-def test_a_load_that_fails_is_a_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_load_that_fails_is_a_warning(
+    digits: BuiltArtifact, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.aotc"
-    shutil.copytree(ARTIFACT, bad)
+    shutil.copytree(digits.path, bad)
     (manifest,) = bad.rglob("aotc.json")
     manifest.write_bytes(manifest.read_bytes() + b"\n")
     with pytest.raises(AotcError) as caught:
-        aotc.load(bad, key=KEY)
+        aotc.load(bad, key=digits.public_key)
     (line,) = lines(caplog, "aotc.load")
     assert line.levelno == logging.WARNING
     assert line.getMessage() == f"{bad}: not loaded: {caught.value.code} [{caught.value.where}]"
     assert fields(line)["code"] == caught.value.code
-    assert not aotc.verify(bad, key=KEY).authentic
+    assert not aotc.verify(bad, key=digits.public_key).authentic
     (line,) = lines(caplog, "aotc.verify")
     assert line.levelno == logging.WARNING
     assert line.getMessage() == f"{bad}: unverified: {', '.join(fields(line)['codes'])}"
@@ -229,7 +233,7 @@ except aotc.AotcError:
 """
 
 
-def test_where_nobody_listens_nothing_is_imported_or_written() -> None:
-    command = [sys.executable, "-c", PROGRAM, str(ARTIFACT), str(KEY)]
+def test_where_nobody_listens_nothing_is_imported_or_written(digits: BuiltArtifact) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(digits.path), str(digits.public_key)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from built_artifact import BuiltArtifact
 from repository import ROOT, TOOLCHAIN
 
 pytest.importorskip("prometheus_client")
@@ -33,8 +34,10 @@ def child_exit(server, worker):
 
 
 @contextmanager
-def served(server: str, folder: Path, *words: str, **environment: str) -> Iterator[str]:
-    """The address of the application, with two workers; their metrics share a folder."""
+def served(
+    server: str, folder: Path, digits: BuiltArtifact, *words: str, **environment: str
+) -> Iterator[str]:
+    """The address of an application with two workers, whose metrics share a folder."""
     pytest.importorskip(server)
     shared = folder / "metrics"
     shared.mkdir()
@@ -45,7 +48,13 @@ def served(server: str, folder: Path, *words: str, **environment: str) -> Iterat
         "uvicorn": ["--port", str(port), "--workers", str(WORKERS), "served_app:asgi"],
     }[server]
     path = os.pathsep.join(map(str, (TOOLCHAIN, ROOT / "tests" / "support")))
-    told = {"PYTHONPATH": path, "PROMETHEUS_MULTIPROC_DIR": str(shared), **environment}
+    told = {
+        "PYTHONPATH": path,
+        "PROMETHEUS_MULTIPROC_DIR": str(shared),
+        "SERVED_ARTIFACT": str(digits.path),
+        "SERVED_KEY": str(digits.public_key),
+        **environment,
+    }
     log = (folder / "log").open("w")
     process = subprocess.Popen(
         [sys.executable, "-m", server, *words, *command],
@@ -119,8 +128,10 @@ COUNTED = (
 
 
 @pytest.mark.parametrize("server", ["gunicorn", "uvicorn"])
-def test_two_workers_scraped_ten_times_give_one_truth(server: str, tmp_path: Path) -> None:
-    with served(server, tmp_path) as address:
+def test_two_workers_scraped_ten_times_give_one_truth(
+    server: str, tmp_path: Path, digits: BuiltArtifact
+) -> None:
+    with served(server, tmp_path, digits) as address:
         answered = call_until_all_serve(address)
         for _ in range(SCRAPES):
             answered += call(address, CALLS)
@@ -144,10 +155,10 @@ def test_two_workers_scraped_ten_times_give_one_truth(server: str, tmp_path: Pat
         assert counts[-1] == answered.total() + SCRAPES * CALLS
 
 
-def test_what_a_dead_worker_counted_stays(tmp_path: Path) -> None:
+def test_what_a_dead_worker_counted_stays(tmp_path: Path, digits: BuiltArtifact) -> None:
     configuration = tmp_path / "gunicorn.conf.py"
     configuration.write_text(CONFIGURATION)
-    with served("gunicorn", tmp_path, "--config", str(configuration)) as address:
+    with served("gunicorn", tmp_path, digits, "--config", str(configuration)) as address:
         answered = call_until_all_serve(address)
         os.kill(int(next(iter(answered))), signal.SIGTERM)
         deadline = time.monotonic() + SECONDS
@@ -160,8 +171,10 @@ def test_what_a_dead_worker_counted_stays(tmp_path: Path) -> None:
     assert found["aotc_models_ready"] == WORKERS
 
 
-def test_workers_of_a_preloaded_application_load_their_own(tmp_path: Path) -> None:
-    with served("gunicorn", tmp_path, "--preload", PRELOAD="1") as address:
+def test_workers_of_a_preloaded_application_load_their_own(
+    tmp_path: Path, digits: BuiltArtifact
+) -> None:
+    with served("gunicorn", tmp_path, digits, "--preload", PRELOAD="1") as address:
         for _ in range(8):
             refused = get(f"{address}/inherited")
             assert refused.startswith("AOTC-R026 Call aotc.load in the child, after the fork")
@@ -171,3 +184,13 @@ def test_workers_of_a_preloaded_application_load_their_own(tmp_path: Path) -> No
     assert found["aotc_calls_total"] == answered.total()
     # That of the parent, which loaded one as well, and serves no call.
     assert found["aotc_loads_total"] == found["aotc_models_ready"] == WORKERS + 1
+
+
+def test_what_is_only_imported_before_the_fork_serves_after_it(
+    tmp_path: Path, digits: BuiltArtifact
+) -> None:
+    with served("gunicorn", tmp_path, digits, "--preload") as address:
+        answered = call_until_all_serve(address)
+        found = scraped(address)
+    assert found["aotc_calls_total"] == answered.total()
+    assert found["aotc_loads_total"] == found["aotc_models_ready"] == WORKERS
