@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,9 +27,13 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import export, load
+from aotc.base.records import replace
 from aotc.spec.codec import encode
-from aotc.spec.command_reports import ExportReport
+from aotc.spec.command_reports import Exported, ExportReport
 from aotc.spec.precision import ParitySpec
+from aotc.spec.target import Plugin
+from aotc.tools.export import ExportSource
+from aotc.tools.onnx_folder import write
 from aotc.trust import key_files
 from aotc.trust.key_loading import load_private
 from aotc.trust.packing import pack
@@ -305,7 +310,10 @@ def test_compiled_parts(bench: Workbench, tmp_path: Path) -> None:
     profile = profile_with(
         "edge-openvino", partitioning={"weigh_boundaries": False}, dims={"batch": "1..8"}
     )
-    built = bench.build(openvino_models.plain(), "compiled", profile=profile)
+    # So wide that constants stay in the shared weights, whose folder an option names.
+    built = bench.build(openvino_models.plain(512), "compiled", profile=profile)
+    (stated,) = built.manifest.variants[0].session.provider_options.values()
+    assert "${weights}/weights.bin" in stated["load_config"]
     calls = [built.inputs({"batch": 3}), built.inputs({"batch": 1})]
     report, providers = exported(bench, built, calls, tmp_path, "plugins")
     assert providers[0] == "OpenVINOExecutionProvider"
@@ -313,6 +321,54 @@ def test_compiled_parts(bench: Workbench, tmp_path: Path) -> None:
     assert [node.op_type for node in nodes] == ["EPContext"]
     (blob,) = (a.s.decode() for a in nodes[0].attribute if a.name == "ep_cache_context")
     assert blob in report.files
+
+
+def test_what_a_plugin_of_the_user_and_cuda_need_is_said(routed: Built, tmp_path: Path) -> None:
+    """The lines of Python are compiled, and not run: neither provider is here."""
+    (plain,) = (each for each in routed.manifest.variants if not each.buckets)
+    cuda = "CUDAExecutionProvider"
+    told = []
+    for name, plugins in ((cuda, ()), ("OwnExecutionProvider", (Plugin(name="own.so"),))):
+        needs = replace(
+            plain.requirements,
+            providers=(name, "CPUExecutionProvider"),
+            plugins=tuple(replace(each, provider=name) for each in plugins),
+        )
+        session = replace(
+            plain.session,
+            config={"session.set_denormal_as_zero": "1"},
+            provider_options={name: {"level": 'a"b'}},
+            threads=3,
+        )
+        variant = replace(plain, providers=needs.providers, requirements=needs, session=session)
+        payload, folder = tmp_path / f"{name}-payload", tmp_path / name
+        shutil.copytree(routed.payload, payload)
+        folder.mkdir()
+        described = Exported(
+            format="onnx",
+            name="routed",
+            artifact_id="0" * 64,
+            variant=variant.name,
+            unproven="no such device",
+            providers=needs.providers,
+            session=session,
+            requirements=needs,
+            files={},
+        )
+        write(ExportSource(routed.manifest, variant, payload, described), folder)
+        text = (folder / "README.md").read_text("utf-8")
+        (code,) = re.findall("```python\n(.*?)```", text, re.S)
+        compile(code, name, "exec")
+        assert "were not compared with the original model's**: no such device." in text
+        assert 'options.add_session_config_entry("session.set_denormal_as_zero", "1")' in code
+        assert "options.intra_op_num_threads = 3" in code
+        assert '{"level": \'a"b\'}' in code
+        told.append((text, code))
+    assert 'pip install "onnxruntime-gpu>=' in told[0][0]
+    assert "ort.preload_dlls()" in told[0][1]
+    assert f'providers=[("{cuda}", {{"level":' in told[0][1]
+    assert 'pip install "onnxruntime>=' in told[1][0]
+    assert '"OwnExecutionProvider", "PLUGIN.so"' in told[1][1]
 
 
 def test_operators_of_a_library(bench: Workbench, tmp_path: Path) -> None:

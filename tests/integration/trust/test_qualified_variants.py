@@ -17,7 +17,7 @@ import yaml
 from artifact_builder import sign_artifact
 from built_artifact import BuiltArtifact
 
-from aotc import load, verify
+from aotc import export, load, verify
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.runtime.qualification import qualify
@@ -181,6 +181,17 @@ def test_a_qualification_of_variants_that_are_not_there(site: Site) -> None:
         named = site.refused(variant=name)
         assert named.code == NO_VARIANT
         assert UNQUALIFIED in [error.code for error in named.also]
+
+
+def test_only_a_qualified_variant_is_exported(site: Site, tmp_path: Path) -> None:
+    first, second = preferred(site)
+    site.qualify(second)
+    report = export(site.artifact, tmp_path / "plain", trust=site.policy)
+    assert report.variant == second
+    with pytest.raises(AotcError) as caught:
+        export(site.artifact, tmp_path / "other", trust=site.policy, variant=first)
+    assert (caught.value.code, caught.value.where) == (UNQUALIFIED, f"variant {first}")
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> None:

@@ -107,6 +107,13 @@ def test_a_release_that_was_verified_for_no_host_is_remembered(host: Host) -> No
     assert "artifacts: 1" in checks["trust state"]
 
 
+def test_a_release_that_was_exported_is_remembered(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    host.aotc("export", "digits.aotc", "-o", "plain", "--trust", "trust.yaml")
+    checks = {check["name"]: check["found"] for check in host.aotc("doctor")["checks"]}
+    assert "artifacts: 1" in checks["trust state"]
+
+
 def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
     (host.folder / "config" / "aotc").mkdir(parents=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from aotc.tools.export import ExportSource
 MODEL: Final = "model.onnx"
 README: Final = "README.md"
 _CUSTOM_OPS: Final = "custom_ops"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:;/ +-]*")
 _UNCHECKED: Final = """\
 **No longer checked**, as `aotc.load` does it with the artifact: the signature, and the digests of
 these files; whether the host fits (operating system, CPU features, the version of ONNX Runtime,
@@ -147,14 +148,18 @@ def _python(source: ExportSource) -> Iterator[str]:
 
 def _plugin(name: str, device: str, options: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     library = f"{_package(name)}.get_library_path()" if name in BY_ORT_NAME else '"PLUGIN.so"'
-    yield f"ort.register_execution_provider_library({_text(name)}, {library})"
+    yield "ort.register_execution_provider_library("
+    yield f"    {_text(name)}, {library}"
+    yield ")"
     yield "devices = ["
     yield "    device"
     yield "    for device in ort.get_ep_devices()"
     yield f"    if device.ep_name == {_text(name)}"
     yield f"    and device.device.type.name == {_text(device.upper())}"
     yield "]"
-    yield f"options.add_provider_for_devices(devices[:1], {_options(options.get(name, {}))})"
+    yield "options.add_provider_for_devices("
+    yield f"    devices[:1], {_options(options.get(name, {}))}"
+    yield ")"
 
 
 def _is_plugin(name: str, variant: Variant) -> bool:
@@ -184,5 +189,5 @@ def _library(library: CustomOps) -> str:
 
 
 def _text(text: str) -> str:
-    """A text as a literal, which is the same in Python and JSON."""
-    return json.dumps(text)
+    """A text as a literal of Python, in double quotes unless it holds some."""
+    return f'"{text}"' if _PLAIN.fullmatch(text) else ascii(text)
