@@ -46,7 +46,7 @@ OTHERS = {
     # Of a job's own folder, or of one that the same command wrote.
     "host/custom_op_libraries.py": {"mmap.mmap"},
     "cli/commands/keygen.py": {"public.read_text"},
-    "pipeline/build.py": {"(folder / MANIFEST).read_bytes"},
+    "pipeline/build.py": {"(artifact.folder / MANIFEST).read_bytes"},
     "pipeline/blame.py": {"graph.model.read_bytes"},
     "pipeline/calibration.py": {"index.read_text", "kept.read_text"},
     "pipeline/half.py": {"(seen / _LARGEST).read_text", "held_file.read_text"},
@@ -71,6 +71,7 @@ OTHERS = {
     },
     "session/worker_pool.py": {"log.open", "path.read_text"},
     "sizes/trials.py": {
+        "(folder / STEP).read_text",
         "(folder / TRIED).read_bytes",
         "path.read_text",
         "tried.read_text",

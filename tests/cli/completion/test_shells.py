@@ -111,7 +111,7 @@ def test_the_tab_key(terminal: Terminal, steps: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("aotc expl", ["explain\tExplain a reason code."]),
+        ("aotc expl", ["explain\tExplain reason codes."]),
         ("aotc explain G005", ["G005\tdigest mismatch"]),
         ("aotc explain --li", ["--list\tlist every code"]),
         ("aotc target show linux-x86-64-avx5", ["linux-x86-64-avx512"]),

@@ -156,7 +156,7 @@ def build(request: BuildRequest) -> BuildReport:
     profile, places = requested_profile(request)
     journal = request.journal if request.journal is not None else Journal()
     journal.stages = clock.seconds
-    written = Output(request)
+    written = Output(request.output_path, request.model, force=request.force)
     output = written.place
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given_workers = nullcontext(request.workers) if request.workers is not None else None

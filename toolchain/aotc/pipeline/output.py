@@ -17,7 +17,6 @@ from aotc.base.progress import Progress
 from aotc.base.records import record
 from aotc.graph.external_data import external_files, path_with_data
 from aotc.graph.model import model_bytes, parse_model, tensors
-from aotc.pipeline.request import BuildRequest
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.manifest import Manifest
 from aotc.spec.packed_form import SUFFIX
@@ -54,11 +53,11 @@ class Output:
     (ADR 0090): of the same model, signed by the same key, with the attestations of a build alone.
     """
 
-    def __init__(self, request: BuildRequest) -> None:
+    def __init__(self, place: Path, model: str | Path | bytes, *, force: bool) -> None:
         """Raises AOTC-I027 for a name of something else, I017 and I026 as `check_output` does."""
-        self.place = request.output_path
+        self.place = place
         self.packed = self.place.suffix.lower() == SUFFIX
-        self._force = request.force
+        self._force = force
         self._standing: Standing | None = None
         if self.place.suffix.lower() in _REFUSED:
             raise AotcError(
@@ -73,7 +72,7 @@ class Output:
             if not self._force:
                 self._standing = _standing(self.place)
                 if self._standing is not None:
-                    self._require(self._standing, _source_of(request.model))
+                    self._require(self._standing, _source_of(model))
         prepare_output(self.place, folder=not self.packed, force=self._may_replace)
 
     @property

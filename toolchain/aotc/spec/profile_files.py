@@ -16,16 +16,8 @@ from aotc.spec.profile import Profile
 from aotc.spec.target import Target
 from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
 
-# Words for devices, and the profile that builds for each.
-_DEVICES = {
-    "cpu": "server-cpu",
-    "gpu": "server-cuda",
-    "cuda": "server-cuda",
-    "tensorrt": "server-tensorrt",
-    "trt": "server-tensorrt",
-    "rtx": "edge-rtx",
-    "openvino": "edge-openvino",
-}
+# A word for what no profile is named by.
+_DEVICES = {"gpu": "server-cuda"}
 T = TypeVar("T", Profile, Target)
 
 
@@ -177,5 +169,7 @@ def _meant(name: str) -> str:
     """The end of a message on a name that is a word of another kind, or an empty string."""
     if precision := precision_meant(name):
         return f"; did you mean '--precision {precision}'?"
-    device = _DEVICES.get(name.lower(), "")
-    return f"; did you mean '--profile {device}'?" if device else ""
+    word = name.lower()
+    named = [each for each in builtin_profiles() if each.rpartition("-")[2] == word]
+    found = next(iter(named), _DEVICES.get(word, ""))
+    return f"; did you mean '--profile {found}'?" if found and found != name else ""

@@ -45,7 +45,7 @@ _ROWS: Final = (
     ("attest", "attest", "Approve an artifact for a channel, or qualify it on this host."),
     ("trust", "trust", "Make, sign, check and explain trust policies."),
     ("keygen", "keygen", "Make a signing key."),
-    ("explain", "explain", "Explain a reason code."),
+    ("explain", "explain", "Explain reason codes."),
     ("config", "config", "Show the defaults that aotc.yaml sets, and where each comes from."),
     ("completion", "completion", "Print the script that completes aotc in a shell."),
     ("doctor", "doctor", "Check this installation and this host."),
