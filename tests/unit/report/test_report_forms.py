@@ -14,13 +14,22 @@ from markdown_it import MarkdownIt
 from reported_runs import HOSTILE, failed_build
 from repository import ROOT
 
+from aotc.base.errors import Place
 from aotc.base.records import replace
 from aotc.base.text import printable
 from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
 from aotc.spec.codec import decode
-from aotc.spec.run_report import PROOF, Gate, Measurement, NoticedFinding, RunReport
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import (
+    PROOF,
+    Gate,
+    GateStatus,
+    Measurement,
+    NoticedFinding,
+    RunReport,
+)
 
 SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
 RAW = ("\x1b", "\x00", "\u202e", "\ud800", "\r")
@@ -97,19 +106,170 @@ def test_junit_is_read_back(report: RunReport) -> None:
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 2, 0, 1)
     cases = list(suite)
     assert [type(case.result[0]) if case.result else None for case in cases] == [
+        Failure,
+        Failure,
         None,
         Skipped,
-        Failure,
-        Failure,
     ]
-    told = printable(report.refusals[0].what)
-    assert cases[2].result[0].message == told
-    assert told in cases[2].result[0].text
-    assert cases[2].name.startswith("AOTC-N001 ")
-    stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases[2:]]
-    assert stated == [(report.profile, "4"), (report.profile, "6")]
+    # A breach is told by the test of its gate.
+    first = report.refusals[0]
+    assert cases[0].result[0].message == printable(first.what)
+    assert cases[0].result[0].type == "AOTC-N001"
+    assert cases[0].result[0].text == "\n".join(
+        (
+            "AOTC-N001 parity breach",
+            printable(first.what),
+            *(
+                f"{label}: {printable(getattr(first, label))}"
+                for label in ("where", "expected", "found", "fix")
+            ),
+        )
+    )
+    stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases]
+    assert stated == [("p.yaml", "4"), ("p.yaml", "6"), (None, None), (None, None)]
     # The format wants the properties first.
     assert next(child.tag for child in suite._elem) == "properties"
+
+
+def junit_cases(report: RunReport) -> dict[tuple[str, str], Any]:
+    """The tests of a report by their names, of which no two are equal."""
+    (suite,) = JUnitXml.fromstring(report_text(report, "r.xml").encode("utf-8"))
+    cases = {(case.classname, case.name): case for case in suite}
+    assert len(cases) == suite.tests
+    return cases
+
+
+def test_a_gate_is_one_test_whatever_its_outcome(report: RunReport) -> None:
+    names = set(junit_cases(report))
+    for status in ("passed", "failed", "not-judged"):
+        gates = tuple(replace(gate, status=status) for gate in report.gates)
+        breaches = report.refusals if status == "failed" else ()
+        outcome = "failed" if status == "failed" else "passed"
+        again = replace(report, gates=gates, refusals=breaches, outcome=outcome)
+        cases = junit_cases(again)
+        assert set(cases) == names
+        kinds = {type(each) for case in cases.values() for each in case.result}
+        assert kinds == {"passed": set(), "failed": {Failure}, "not-judged": {Skipped}}[status]
+    # Of a gate that nothing tells of, what was measured.
+    told = cases[(printable(report.gates[1].subject), printable(report.gates[1].name))]
+    assert told.result[0].message == printable(report.gates[1].measured)
+
+
+def parity(variant: str, output: str, place: Place, status: GateStatus = "failed") -> Gate:
+    subject = f"variant {variant}, output {output!r}"
+    measured = f"max absolute of {variant} {output}"
+    return Gate(
+        name="parity.int8",
+        subject=subject,
+        status=status,
+        limit="error <= 1",
+        measured=measured,
+        place=place,
+    )
+
+
+def test_a_breach_is_told_by_its_own_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates of one line of the profile, of which names begin alike, and breaches of no gate."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("p.yaml", "m.onnx"):
+        (tmp_path / name).touch()
+    at = Place(file=str(tmp_path / "p.yaml"), line=3, column=1)
+    pairs = [("cpu", "y"), ("cpu", "z"), ("cpu-2", "y"), ("cpu-2", "z")]
+    shown = Gate(
+        name="shown",
+        subject="variant cpu, output 'y'",
+        status="failed",
+        limit="the answers compared show something",
+        measured="is constant",
+        place=at,
+    )
+    breaches = [
+        Refusal(
+            code="AOTC-N001",
+            what=f"output {output!r} differs at batch=1",
+            where=f"variant {variant}, fixture sample{number}",
+            expected="error <= 1",
+            found=f"max absolute {number}",
+            place=at,
+        )
+        for number, (variant, output) in enumerate([*pairs[:2], pairs[0], pairs[3]])
+    ]
+    lacking = Refusal(
+        code="AOTC-N046",
+        what="output 'y' is constant: in int8 it is not proven",
+        where="variant cpu",
+        expected="answers in which an error could be seen",
+        found="is constant",
+        place=at,
+    )
+    elsewhere = replace(at, file="/usr/lib/other.yaml")
+    stray = [
+        Refusal(code="AOTC-I047", what=f"report {n} is lost", where=f"--report {n}", place=place)
+        for n, place in enumerate((elsewhere, elsewhere, Place(file="m.onnx")))
+    ]
+    report = RunReport(
+        tool_version="1",
+        command="build",
+        outcome="failed",
+        exit_status=1,
+        gates=(*(parity(*pair, at) for pair in pairs), shown),
+        refusals=(*breaches, lacking, *stray),
+    )
+    cases = junit_cases(report)
+    told = {names: [case.result[0].type, case.result[0].message] for names, case in cases.items()}
+    title = "AOTC-I047 report cannot be written"
+    assert told == {
+        ("variant cpu, output 'y'", "parity.int8"): [
+            "AOTC-N001",
+            "output 'y' differs at batch=1, and 1 more",
+        ],
+        ("variant cpu, output 'z'", "parity.int8"): ["AOTC-N001", "output 'z' differs at batch=1"],
+        ("variant cpu-2, output 'y'", "parity.int8"): [
+            None,
+            "max absolute of cpu-2 y (error <= 1)",
+        ],
+        ("variant cpu-2, output 'z'", "parity.int8"): [
+            "AOTC-N001",
+            "output 'z' differs at batch=1",
+        ],
+        ("variant cpu, output 'y'", "shown"): [
+            "AOTC-N046",
+            "output 'y' is constant: in int8 it is not proven",
+        ],
+        ("aotc", title): ["AOTC-I047", "report 0 is lost, and 1 more"],
+        ("m.onnx", title): ["AOTC-I047", "report 2 is lost"],
+    }
+    # Fixtures are called as on the terminal, and files as in the checkout, or not at all.
+    text = cases[("variant cpu, output 'y'", "parity.int8")].result[0].text
+    assert "where: variant cpu, fixture of your samples 1\n" in text
+    assert "where: variant cpu, fixture of your samples 3\n" in text
+    files = {names: case._elem.get("file") for names, case in cases.items()}
+    assert files.pop(("aotc", title)) is None
+    assert files.pop(("m.onnx", title)) == "m.onnx"
+    assert set(files.values()) == {"p.yaml"}
+
+
+@pytest.mark.parametrize("kind", ["repository", "worktree", "bare"])
+def test_files_are_named_from_the_top_of_the_repository(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "models" / "a"
+    folder.mkdir(parents=True)
+    if kind == "worktree":
+        (tmp_path / ".git").write_text("gitdir: /elsewhere/.git/worktrees/w\n")
+    elif kind == "repository":
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    else:
+        (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    monkeypatch.chdir(folder)
+    found = "p.yaml" if kind == "bare" else "models/a/p.yaml"
+    report = failed_build(folder)
+    assert {case._elem.get("file") for case in junit_cases(report).values()} == {found, None}
+    _, properties, _ = decoded(annotation_lines(report)[0])
+    assert properties["file"] == found
 
 
 def test_what_could_not_be_judged_is_an_error_of_junit(report: RunReport) -> None:
@@ -270,6 +430,23 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "`65,777,664 B` |" in text
     assert "`0.25 s` |" in text
+
+
+FORMS_OF_PEOPLE = ("r.md", "r.sarif", "r.xml", "r.codequality.json", "annotations")
+
+
+@pytest.mark.parametrize("form", FORMS_OF_PEOPLE)
+def test_fixtures_are_called_as_on_the_terminal(form: str, tmp_path: Path) -> None:
+    report = failed_build(tmp_path)
+    breach = replace(report.refusals[0], where="variant y, fixture sample3")
+    finding = NoticedFinding(code="AOTC-N022", title="t", what="has NaN", where="sample3")
+    slower = NoticedFinding(code="AOTC-N075", title="t", what="slower (1 s, fixture sample3, 2)")
+    named = replace(report, refusals=(breach,), findings=(finding, slower))
+    text = "\n".join(annotation_lines(named)) if form == "annotations" else report_text(named, form)
+    assert "sample3" not in text
+    # JUnit has no findings.
+    assert text.count("your samples 4") >= (1 if form == "r.xml" else 3)
+    assert '"where": "variant y, fixture sample3"' in report_text(named, "r.json")
 
 
 # What was not judged: no form says that all is well.

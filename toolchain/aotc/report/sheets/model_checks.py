@@ -17,6 +17,7 @@ from aotc.report.sheet import (
     Table,
     count,
     first,
+    fixture_in_words,
     refusals_table,
     verdict,
     with_titles,
@@ -84,7 +85,7 @@ def _answers(answers: AnswersCheck) -> Sheet:
     rows = [
         (
             each.model,
-            f"output {each.error.output}, fixture {each.call}",
+            f"output {each.error.output}, fixture of {fixture_in_words(each.call)}",
             f"{changed_in_words(each)}{'' if each.whole else ', by its sketch'}",
         )
         for each in answers.changed
