@@ -16,7 +16,7 @@ from repository import ROOT
 
 from aotc.base.errors import Place
 from aotc.base.records import replace
-from aotc.base.text import printable
+from aotc.base.text import duration, printable
 from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
@@ -24,6 +24,7 @@ from aotc.spec.codec import decode
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import (
     PROOF,
+    Beside,
     Gate,
     GateStatus,
     Measurement,
@@ -430,6 +431,112 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "`65,777,664 B` |" in text
     assert "`0.25 s` |" in text
+
+
+# What a build's Markdown begins with: its figures, beside those of an earlier artifact.
+
+
+def measured(name: str, variant: str, value: float, unit: str = "") -> Measurement:
+    return Measurement(name=name, subject=variant, value=value, unit=unit)
+
+
+def head_of(report: RunReport) -> str:
+    """What stands before the first folded table."""
+    return report_text(report, "r.md").partition("<details>")[0]
+
+
+def built(*measurements: Measurement, beside: Beside | None = None) -> RunReport:
+    return RunReport(
+        tool_version="1",
+        command="build",
+        outcome="passed",
+        exit_status=0,
+        model="m.onnx",
+        gates=(Gate(name=PROOF, subject="variant cpu", status="passed"),),
+        measurements=measurements,
+        beside=beside,
+    )
+
+
+SIZES = (measured("size", "payload", 71_800_000, "B"), measured("peak memory", "v", 1, "B"))
+CPU = (measured("latency", "variant cpu", 161e-6, "s"), measured("load", "variant cpu", 1, "s"))
+OFF = measured("largest error", "variant cpu, on the build host, output 'y, output z'", 2e-6)
+
+
+def test_markdown_begins_with_the_figures_of_a_build() -> None:
+    assert head_of(built(*SIZES, *CPU, OFF)) == (
+        "### ✅ `aotc build` passed\n"
+        "\n"
+        "|  | this |\n"
+        "| --- | --- |\n"
+        "| `size` | `71.8 MB` |\n"
+        f"| `latency` | `{duration(161e-6)}` |\n"
+        "| `largest error, output 'y, output z'` | `2e-06` |\n"
+        "\n"
+        "All 1 gates passed.\n"
+        "\n"
+        "model `m.onnx`\n"
+        "\n"
+    )
+    # Of other commands, all that was measured is in one table.
+    assert "| this |" not in report_text(replace(built(*SIZES, *CPU), command="bench"), "r.md")
+
+
+def test_figures_stand_beside_those_of_an_earlier_artifact() -> None:
+    earlier = Beside(
+        artifact="old.aotc",
+        artifact_id="ab" * 32,
+        measurements=(
+            measured("size", "payload", 143_600_000, "B"),
+            measured("latency", "variant cpu", 140e-6, "s"),
+            # Where a figure was measured is not what it is of.
+            measured("latency", "variant gpu", 0.0, "s"),
+            measured("top-1", "variant cpu", 0.93),
+            measured("top-1 of the original", "variant cpu", 0.94),
+            measured("largest error", "variant cpu, output 'y'", 1e-6),
+        ),
+    )
+    now = (
+        *SIZES,
+        *CPU,
+        measured("latency", "variant gpu, on the build host, not on gpu", 9e-6, "s"),
+        measured("top-1", "variant cpu", 0.93),
+        measured("top-1 of the original", "variant cpu", 0.94),
+        measured("top-1", "variant gpu", 0.91),
+        measured("top-1 of the original", "variant gpu", 0.94),
+        OFF,
+    )
+    assert head_of(built(*now, beside=earlier)) == (
+        "### ✅ `aotc build` passed\n"
+        "\n"
+        "|  | this | base | change |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `verdict` | `passed` | `VERIFIED` |  |\n"
+        "| `size` | `71.8 MB` | `143.6 MB` | `-50.0%` |\n"
+        f"| `latency, variant cpu` | `{duration(161e-6)}` | `{duration(140e-6)}` | `+15.0%` |\n"
+        f"| `latency, variant gpu` | `{duration(9e-6)}` | `{duration(0.0)}` |  |\n"
+        "| `top-1, variant cpu` | `0.93` | `0.93` | `none` |\n"
+        "| `top-1, variant gpu` | `0.91` |  |  |\n"
+        "\n"
+        "Each latency was measured by its own build, on the machine of that build.\n"
+        "\n"
+        "All 1 gates passed.\n"
+        "\n"
+        "model `m.onnx` · base `old.aotc abababababab`\n"
+        "\n"
+    )
+    # A metric has no share by which it changed, and what nobody vouches for says so.
+    better = [each if each.name != "top-1" else replace(each, value=0.95) for each in now]
+    unsigned = replace(earlier, refused="signed by nobody you trust")
+    text = head_of(built(*better, beside=unsigned))
+    assert "| `top-1, variant cpu` | `0.95` | `0.93` | `+0.02` |\n" in text
+    assert "| `verdict` | `passed` | `UNVERIFIED: signed by nobody you trust` |  |\n" in text
+
+
+def test_gates_are_below_what_failed_and_findings_after_them(report: RunReport) -> None:
+    text = report_text(report, "r.md")
+    places = [text.index(each) for each in ("AOTC-N001", "<summary>Gates", "<summary>Findings")]
+    assert places == sorted(places)
 
 
 FORMS_OF_PEOPLE = ("r.md", "r.sarif", "r.xml", "r.codequality.json", "annotations")

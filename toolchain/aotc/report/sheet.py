@@ -72,6 +72,7 @@ class Table:
     grouped: bool = False
     extra: Annotated[int, "last columns, which a terminal has no room for"] = 0
     note: Annotated[str, "what explains it; likewise"] = ""
+    leading: Annotated[bool, "what people came for: Markdown does not fold it"] = False
 
     def filled(self, rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[Cell]]]:
         """Heads, that of the names first, and `rows`, without columns in which there is nothing."""
