@@ -20,7 +20,10 @@ from aotc.base.text import duration, printable
 from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
+from aotc.report.sheet import findings_table, refusals_table
+from aotc.report.wording import in_words
 from aotc.spec.codec import decode
+from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import (
     PROOF,
@@ -554,6 +557,21 @@ def test_fixtures_are_called_as_on_the_terminal(form: str, tmp_path: Path) -> No
     # JUnit has no findings.
     assert text.count("your samples 4") >= (1 if form == "r.xml" else 3)
     assert '"where": "variant y, fixture sample3"' in report_text(named, "r.json")
+
+
+def test_sheets_call_fixtures_so_too() -> None:
+    finding = Finding(code="AOTC-N005", what="NaN or infinity", where="opt-sampled")
+    other = Finding(code="AOTC-S036", what="what", where="fixture random0")
+    table = findings_table((finding, other))
+    assert [row[1] for row in table.rows] == [
+        "optimal sizes with your samples: NaN or infinity",
+        "fixture of random sizes 1: what",
+    ]
+    refusal = Refusal(code="AOTC-N007", what="differs", where="variant a, fixture padded2", fix="f")
+    ((_, lines),) = refusals_table("r", (refusal,)).rows
+    assert lines == ("variant a, fixture of padded sizes 3: differs", "f")
+    # What is called alike and is no fixture is left alone.
+    assert in_words("fixture sample3.npz and sample3") == "fixture sample3.npz and sample3"
 
 
 # What was not judged: no form says that all is well.

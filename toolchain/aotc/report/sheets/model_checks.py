@@ -20,6 +20,7 @@ from aotc.report.sheet import (
     fixture_in_words,
     refusals_table,
     verdict,
+    with_fixtures_in_words,
     with_titles,
 )
 from aotc.spec.answers import AnswersCheck, ToolVersions
@@ -98,7 +99,12 @@ def _answers(answers: AnswersCheck) -> Sheet:
         Table("answers changed, AOTC-N058", ("", ""), rows),
         refusals_table("kept answers", answers.refused),
         *(
-            Table(f"answers {title}", ("",), [(e.model, e.reason) for e in rows], limit=_MAX_LISTED)
+            Table(
+                f"answers {title}",
+                ("",),
+                [(e.model, with_fixtures_in_words(e.reason)) for e in rows],
+                limit=_MAX_LISTED,
+            )
             for title, rows in listed
         ),
     ]
