@@ -145,8 +145,6 @@ def repository_of(folder: Path) -> Path | None:
 
 def _is_repository(git: Path) -> bool:
     try:
-        if git.is_dir():
-            return (git / "HEAD").is_file()
-        return git.is_file() and git.read_bytes()[:8] == b"gitdir: "
+        return git.is_file() or (git / "HEAD").is_file()
     except OSError:
         return False
