@@ -108,16 +108,15 @@ def _figures(report: RunReport) -> Iterator[Part]:
     wanted = (SIZE, LATENCY, *sorted(metrics or {ERROR}))
     keys = [key for key in dict.fromkeys((*now, *before)) if key[0] in wanted]
     keys.sort(key=lambda key: wanted.index(key[0]))
-    variants = {variant for name, variant, _ in keys if name != SIZE}
+    many = len({variant for _, variant, _ in keys if variant}) > 1
     rows = [
         (
-            ", ".join(filter(None, (name, variant if len(variants) > 1 else "", output))),
+            _label(key, now.get(key), many=many),
             _in_units(now.get(key)),
             _in_units(before.get(key)),
-            _change(now.get(key), before.get(key), ratio=name not in metrics),
+            _change(now.get(key), before.get(key), ratio=key[0] not in metrics),
         )
         for key in keys[:_MAX_FIGURES]
-        for name, variant, output in (key,)
     ]
     if beside is not None:
         said = f"UNVERIFIED: {beside.refused}" if beside.refused else "VERIFIED"
@@ -132,6 +131,14 @@ def _key(measurement: Measurement) -> tuple[str, str, str]:
     place, _, output = measurement.subject.partition(", output ")
     variant = "" if measurement.name == SIZE else place.partition(", ")[0]
     return measurement.name, variant, output and f"output {output}"
+
+
+def _label(key: tuple[str, str, str], measurement: Measurement | None, *, many: bool) -> str:
+    """A figure, its variant if there are many, where that ran in place of its target, its output."""
+    name, variant, output = key
+    place = measurement.subject.partition(", output ")[0] if measurement is not None else ""
+    parts = (name, variant if many else "", place.partition(", ")[2], output)
+    return ", ".join(filter(None, parts))
 
 
 def _in_units(measurement: Measurement | None) -> str:
