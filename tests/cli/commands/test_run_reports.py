@@ -110,6 +110,35 @@ def test_parity_and_costs_are_told_together(aotc: Command) -> None:
     assert "AOTC-O003" in [finding.code for finding in report.findings]
 
 
+@needs_models
+def test_tests_have_the_names_that_they_have_where_all_passes(aotc: Command) -> None:
+    """Answers, memory and size: each gate that fails, or that nothing is left for."""
+    model = MODELS / "xgboost_onnxmltools.onnx"
+    names, failed = {}, {}
+    for limit, tolerance in ((10, 0), (10**10, 0.001)):
+        (aotc.folder / "named.yaml").write_text(
+            "schema: aotc.profile/1\nname: named\n"
+            f"parity:\n  float32: {{atol: {tolerance}, rtol: {tolerance}}}\n"
+            f"budgets: {{peak_memory_bytes: {limit}, artifact_bytes: {limit}}}\n"
+        )
+        words = ("build", model, "--profile", "named.yaml", "-o", "named.aotc", "--force")
+        status = aotc.plain(*words, "--report", "r.xml").status
+        (suite,) = JUnitXml.fromstring((aotc.folder / "r.xml").read_bytes())
+        found = [(case.classname, case.name) for case in suite]
+        assert len(found) == len(set(found))
+        names[status] = set(found)
+        failed[status] = {case.name: case.result[0].type for case in suite if case.is_failure}
+    assert names[1] == names[0]
+    assert failed == {
+        0: {},
+        1: {
+            "parity.float32": "AOTC-N001",
+            "budgets.peak_memory_bytes": "AOTC-M002",
+            "budgets.artifact_bytes": "AOTC-M001",
+        },
+    }
+
+
 def test_every_form_of_one_run_tells_the_same(aotc: Command) -> None:
     failing(aotc, *reports())
     codes = ["AOTC-M002", "AOTC-M001"]

@@ -134,7 +134,7 @@ def _key(measurement: Measurement) -> tuple[str, str, str]:
 
 
 def _label(key: tuple[str, str, str], measurement: Measurement | None, *, many: bool) -> str:
-    """A figure, its variant if there are many, where that ran in place of its target, its output."""
+    """A figure, its variant of many, where that ran in place of its target, and its output."""
     name, variant, output = key
     place = measurement.subject.partition(", output ")[0] if measurement is not None else ""
     parts = (name, variant if many else "", place.partition(", ")[2], output)
