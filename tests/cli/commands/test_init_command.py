@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -69,8 +70,9 @@ def test_what_it_writes_is_checked_and_built(aotc: Command) -> None:
     assert actions(found.document) == dict.fromkeys(
         (
             "model.profile.yaml",
-            ".github/actions/aotc/action.yml",
             ".github/workflows/aotc.yml",
+            ".github/workflows/aotc-release.yml",
+            ".github/workflows/aotc-deploy.yml",
             ".gitignore",
         ),
         "written",
@@ -174,35 +176,131 @@ def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
 
 
-@pytest.mark.parametrize(
-    ("ci", "own"),
-    [("github", ".github/actions/aotc/action.yml"), ("gitlab", ".gitlab/aotc.gitlab-ci.yml")],
-)
-def test_a_file_of_its_own_is_brought_up_to_date(ci: str, own: str, aotc: Command) -> None:
+def test_a_file_of_its_own_is_brought_up_to_date(aotc: Command) -> None:
+    own = ".gitlab/aotc.gitlab-ci.yml"
     save(linear(), aotc.folder / "model.onnx")
-    first = aotc("init", "model.onnx", "--ci", ci)
+    first = aotc("init", "model.onnx", "--ci", "gitlab")
     assert set(actions(first.document).values()) == {"written"}
     profile = aotc.folder / "model.profile.yaml"
     bounded = profile.read_text().replace("# dims:\n#   batch: 1..8", "dims:\n  batch: 1..8")
     profile.write_text(bounded)
     current = (aotc.folder / own).read_text()
     (aotc.folder / own).write_text("of an earlier release\n")
-    refused = aotc("init", "model.onnx", "--ci", ci)
+    refused = aotc("init", "model.onnx", "--ci", "gitlab")
     assert refused.refused("AOTC-I017", 3)["where"] == own
-    forced = actions(aotc("init", "model.onnx", "--ci", ci, "--force").document)
+    forced = actions(aotc("init", "model.onnx", "--ci", "gitlab", "--force").document)
     assert {path for path, action in forced.items() if action != "kept"} == {own}
     assert (aotc.folder / own).read_text() == current
     assert profile.read_text() == bounded
 
 
+def test_workflows_that_it_wrote_for_the_model_are_brought_up_to_date(aotc: Command) -> None:
+    for name in ("model", "other"):
+        save(linear(), aotc.folder / f"{name}.onnx")
+    assert aotc("init", "model.onnx").status == 0
+    workflow = aotc.folder / ".github" / "workflows" / "aotc.yml"
+    current = workflow.read_text()
+    workflow.write_text(current.replace("v7.0.1", "v6.0.0"))
+    # What a user may have edited is kept, and so is the workflow of another model.
+    for words in (("model.onnx",), ("other.onnx", "--force")):
+        found = actions(aotc("init", *words).document)
+        assert found[".github/workflows/aotc.yml"] == "kept"
+    found = actions(aotc("init", "model.onnx", "--force").document)
+    assert [path for path, action in found.items() if action == "replaced"] == [
+        ".github/workflows/aotc.yml"
+    ]
+    assert workflow.read_text() == current
+
+
+def with_model(folder: Path) -> Command:
+    """The command in a new folder with a model."""
+    folder.mkdir(parents=True)
+    save(linear(), folder / "model.onnx")
+    return Command(folder)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The top of a git repository."""
+    subprocess.run(["git", "init", "-q", tmp_path / "repository"], check=True)
+    return tmp_path / "repository"
+
+
+def test_in_a_folder_of_a_repository_the_ci_finds_its_files(repository: Path) -> None:
+    aotc = with_model(repository / "models" / "a b")
+    found = aotc("init", "model.onnx").document
+    assert found["repository"] == str(repository.resolve())
+    names = [f"../../.github/workflows/aotc{each}.yml" for each in ("", "-release", "-deploy")]
+    assert list(actions(found)) == ["model.profile.yaml", *names, ".gitignore"]
+    assert sorted(path.name for path in (repository / ".github").rglob("*.yml")) == [
+        "aotc-deploy.yml",
+        "aotc-release.yml",
+        "aotc.yml",
+    ]
+    assert not (aotc.folder / ".github").exists()
+    workflow = yaml.safe_load((repository / ".github/workflows/aotc.yml").read_text())
+    (build,) = (each for each in workflow["jobs"]["build"]["steps"] if each.get("id") == "build")
+    assert build["working-directory"] == "models/a b"
+    said = f"The CI reads its files at the top of the git repository: {repository.resolve()}"
+    assert said in " ".join(aotc.plain("init", "model.onnx").stdout.split())
+    # A second time there is nothing to do.
+    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
+
+
+def test_of_gitlab_too(repository: Path) -> None:
+    aotc = with_model(repository / "models" / "a b")
+    (repository / ".gitlab-ci.yml").write_text("stages: [mine]\n")
+    found = aotc("init", "model.onnx", "--ci", "gitlab").document
+    assert (repository / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
+    added = yaml.safe_load(found["to_add"]["../../.gitlab-ci.yml"])
+    assert added[".aotc-model"]["variables"]["AOTC_FOLDER"] == "models/a b"
+    assert not (aotc.folder / ".gitlab").exists()
+
+
+@pytest.mark.parametrize("kind", ["worktree", "submodule", "bare", "no repository"])
+def test_what_is_the_top_of_a_repository(kind: str, repository: Path) -> None:
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@example.com"]
+    place = repository.parent / "other"
+    if kind == "worktree":
+        subprocess.run(
+            [*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=repository, check=True
+        )
+        subprocess.run([*git, "worktree", "add", "-q", place], cwd=repository, check=True)
+    elif kind == "submodule":
+        source = repository.parent / "source"
+        subprocess.run(["git", "init", "-q", source], check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], cwd=source, check=True)
+        place = repository / "models" / "sub"
+        words = ("-c", "protocol.file.allow=always", "submodule", "add", "-q", source, "models/sub")
+        subprocess.run([*git, *words], cwd=repository, check=True)
+    elif kind == "bare":
+        subprocess.run(["git", "init", "-q", "--bare", place], check=True)
+    aotc = with_model(place / "deep")
+    found = aotc("init", "model.onnx").document
+    is_one = kind in ("worktree", "submodule")
+    top = place if is_one else aotc.folder
+    assert found["repository"] == (str(place.resolve()) if is_one else "")
+    assert (top / ".github" / "workflows" / "aotc.yml").is_file()
+    # Without files of a CI, nothing goes there.
+    assert aotc("init", "model.onnx", "--ci", "none").document["repository"] == ""
+
+
+def test_a_folder_that_a_job_would_read_as_code(repository: Path) -> None:
+    aotc = with_model(repository / "$(evil)")
+    refused = aotc("init", "model.onnx").refused("AOTC-I071", 3)
+    assert refused["where"] == str(aotc.folder.resolve())
+    assert not (aotc.folder / ".gitignore").exists()
+    assert aotc("init", "model.onnx", "--ci", "none").status == 0
+
+
 def test_a_link_is_not_followed(aotc: Command, tmp_path: Path) -> None:
     save(linear(), aotc.folder / "model.onnx")
     (tmp_path / "elsewhere").write_text("mine\n")
-    linked = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
+    linked = aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml"
     linked.parent.mkdir(parents=True)
     linked.symlink_to(tmp_path / "elsewhere")
     for words in ((), ("--force",)):
-        aotc("init", "model.onnx", *words).refused("AOTC-I017", 3)
+        aotc("init", "model.onnx", "--ci", "gitlab", *words).refused("AOTC-I017", 3)
     assert (tmp_path / "elsewhere").read_text() == "mine\n"
     # Nor is one that refers to nothing.
     (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "missing")
@@ -221,7 +319,7 @@ def test_a_pipeline_of_the_users_is_kept_and_told_what_it_lacks(aotc: Command) -
         assert actions(found.document)[".gitlab-ci.yml"] == "kept"
         added = yaml.safe_load(found.document["to_add"][".gitlab-ci.yml"])
         assert added["include"] == [{"local": ".gitlab/aotc.gitlab-ci.yml"}]
-        assert added["build-artifact"]["variables"]["AOTC_MODEL"] == "model.onnx"
+        assert added[".aotc-model"]["variables"]["AOTC_MODEL"] == "model.onnx"
         # When pipelines run is the user's to say.
         assert "workflow" not in added
     assert (aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
@@ -243,8 +341,9 @@ def test_jobs_for_gitlab(aotc: Command) -> None:
         ".gitlab-ci.yml",
         ".gitignore",
     }
-    job = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())["build-artifact"]
-    assert job["variables"] == {
+    pipeline = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
+    assert pipeline[".aotc-model"]["variables"] == {
+        "AOTC_FOLDER": ".",
         "AOTC_MODEL": "models/a model+1.onnx",
         "AOTC_PROFILE": "a-model-1.profile.yaml",
         "AOTC_ARTIFACT": "a model+1.aotc",
@@ -256,13 +355,16 @@ def test_a_job_names_the_model_as_it_is(ci: str, aotc: Command) -> None:
     name = "a b,c=d@e+f_\u00e9-1.onnx"
     save(linear(), aotc.folder / name)
     assert aotc("init", name, "--ci", ci).status == 0
-    if ci == "github":
-        jobs = yaml.safe_load((aotc.folder / ".github/workflows/aotc.yml").read_text())["jobs"]
-        named = [job["steps"][1]["with"]["model"] for job in jobs.values()]
-    else:
-        jobs = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
-        named = [job["variables"]["AOTC_MODEL"] for job in jobs.values() if "extends" in job]
-    assert named == [name, name]
+    if ci == "gitlab":
+        pipeline = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
+        assert pipeline[".aotc-model"]["variables"]["AOTC_MODEL"] == name
+        return
+    for workflow in ("aotc", "aotc-release"):
+        text = (aotc.folder / f".github/workflows/{workflow}.yml").read_text()
+        (job,) = yaml.safe_load(text)["jobs"].values()
+        words = [shlex.split(step["run"], comments=True) for step in job["steps"] if "run" in step]
+        (line,) = (each for each in words if name in each)
+        assert line[line.index(name) - 1] == "--"
 
 
 @pytest.mark.parametrize(

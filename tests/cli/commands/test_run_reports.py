@@ -110,6 +110,35 @@ def test_parity_and_costs_are_told_together(aotc: Command) -> None:
     assert "AOTC-O003" in [finding.code for finding in report.findings]
 
 
+@needs_models
+def test_tests_have_the_names_that_they_have_where_all_passes(aotc: Command) -> None:
+    """Answers, memory and size: each gate that fails, or that nothing is left for."""
+    model = MODELS / "xgboost_onnxmltools.onnx"
+    names, failed = {}, {}
+    for limit, tolerance in ((10, 0), (10**10, 0.001)):
+        (aotc.folder / "named.yaml").write_text(
+            "schema: aotc.profile/1\nname: named\n"
+            f"parity:\n  float32: {{atol: {tolerance}, rtol: {tolerance}}}\n"
+            f"budgets: {{peak_memory_bytes: {limit}, artifact_bytes: {limit}}}\n"
+        )
+        words = ("build", model, "--profile", "named.yaml", "-o", "named.aotc", "--force")
+        status = aotc.plain(*words, "--report", "r.xml").status
+        (suite,) = JUnitXml.fromstring((aotc.folder / "r.xml").read_bytes())
+        found = [(case.classname, case.name) for case in suite]
+        assert len(found) == len(set(found))
+        names[status] = set(found)
+        failed[status] = {case.name: case.result[0].type for case in suite if case.is_failure}
+    assert names[1] == names[0]
+    assert failed == {
+        0: {},
+        1: {
+            "parity.float32": "AOTC-N001",
+            "budgets.peak_memory_bytes": "AOTC-M002",
+            "budgets.artifact_bytes": "AOTC-M001",
+        },
+    }
+
+
 def test_every_form_of_one_run_tells_the_same(aotc: Command) -> None:
     failing(aotc, *reports())
     codes = ["AOTC-M002", "AOTC-M001"]
@@ -147,6 +176,70 @@ def test_a_build_that_passes_has_a_report_and_so_has_one_from_the_cache(aotc: Co
     # The gates are the same; the time and the memory of another run are not.
     assert [gate.name for gate in made[0].gates] == [gate.name for gate in made[2].gates]
     assert made[0].gates[0].place == made[2].gates[0].place
+
+
+def test_an_earlier_artifact_stands_beside_the_new_one(aotc: Command) -> None:
+    folder = aotc.folder
+    old = aotc("inspect", "good.aotc").document["artifact"]["artifact_id"]
+    words = ("build", "linear.onnx", "-o", "new.aotc", "--force", *reports(("r.json", "r.md")))
+    # Signed with another key than this user's: nobody vouches for it.
+    assert aotc.plain(*words, "--beside", "good.aotc").status == 0
+    found = read(folder)
+    assert found.beside is not None
+    assert (found.beside.artifact, found.beside.artifact_id) == ("good.aotc", old)
+    assert found.beside.refused == "signed by nobody you trust"
+    head = [line.split(" | ") for line in (folder / "r.md").read_text().splitlines()[2:8]]
+    assert head[0] == ["| ", "this", "base", "change |"]
+    assert [row[0] for row in head[2:]] == [
+        "| `verdict`",
+        "| `size`",
+        "| `latency`",
+        "| `largest error, output 'y'`",
+    ]
+    assert head[2][1:] == ["`passed`", "`UNVERIFIED: signed by nobody you trust`", " |"]
+    # Whoever signs the new one vouches for what has the same signature.
+    assert aotc.plain(*words, "--beside", "good.aotc", "--key", "ci.pem").status == 0
+    verified = read(folder)
+    assert verified.beside is not None
+    assert (verified.beside.refused, verified.beside.artifact_id) == ("", old)
+    assert {each.name for each in verified.beside.measurements} == {
+        "size",
+        "latency",
+        "largest error",
+    }
+    # What was changed is told, judges nothing, and is shown where a gate failed, too.
+    shutil.copytree(folder / "good.aotc", folder / "changed.aotc")
+    (weights,) = (folder / "changed.aotc/payload").rglob("model.onnx")
+    weights.write_bytes(weights.read_bytes() + b"x")
+    assert failing(aotc, "--beside", "changed.aotc", "--key", "ci.pem", *reports()).status == 1
+    changed = read(folder)
+    assert changed.beside is not None
+    assert changed.beside.refused == "changed since it was signed"
+    assert {each.name for each in changed.measurements} >= {"size", "latency", "largest error"}
+    # Of what cannot be read there are no figures.
+    (folder / "none.aotc").mkdir()
+    assert aotc.plain(*words, "--beside", "none.aotc").status == 0
+    none = read(folder)
+    assert none.beside is not None
+    assert (none.beside.refused, none.beside.measurements) == ("not an artifact", ())
+
+
+def test_against_shows_what_it_judges_by(aotc: Command) -> None:
+    words = ("--against", "good.aotc", "--key", "ci.pem", "-o", "new.aotc", "--force")
+    assert aotc.plain("build", "linear.onnx", *words, *reports()).status == 0
+    report = read(aotc.folder)
+    assert report.beside is not None
+    assert (report.beside.artifact, report.beside.refused) == ("good.aotc", "")
+    assert "answers" in {gate.name for gate in report.gates}
+
+
+def test_what_cannot_stand_beside(aotc: Command) -> None:
+    words = ("build", "linear.onnx", "-o", "new.aotc", "--force", "--beside")
+    aotc(*words, "good.aotc").refused("AOTC-I027", 2)
+    missing = aotc(*words, "missing.aotc", "--report", "r.md")
+    missing.refused("AOTC-I001", 3)
+    both = aotc(*words, "good.aotc", "--against", "good.aotc", "--report", "r.md")
+    assert both.status == 2
 
 
 def test_an_input_that_must_be_fixed_is_an_error_and_no_failed_gate(aotc: Command) -> None:

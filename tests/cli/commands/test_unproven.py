@@ -97,7 +97,8 @@ def test_a_build_for_another_architecture(aotc: Command) -> None:
     report = decode(RunReport, json.loads(texts["r.json"]))
     elsewhere = f"variant portable, on the build host, not on {FOREIGN}"
     measured = {each.subject for each in report.measurements if each.name != "size"}
-    assert measured == {elsewhere}
+    assert measured == {elsewhere, f"{elsewhere}, output 'y'"}
+    assert f"| `latency, on the build host, not on {FOREIGN}` |" in texts["r.md"]
     # The option is the profile's setting, and stands where a precision that was given stands.
     manifest = json.loads((aotc.folder / "m.aotc" / "payload" / "aotc.json").read_bytes())
     assert manifest["profile"]["unproven"] == "allow"

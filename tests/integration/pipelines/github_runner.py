@@ -1,12 +1,11 @@
-"""The shell steps of a composite action, run as GitHub's runner does: its files, its expressions.
+"""A job of a workflow, run as GitHub's runner does: its shell steps, its files, its expressions.
 
-Source: GitHub's documentation of workflow commands, contexts and composite actions.  Only what the
-action uses is known: anything else in an expression is an error.
+Source: GitHub's documentation of workflow commands and contexts.  Only what the workflows use is
+known: anything else in an expression is an error.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -31,53 +30,39 @@ class Step:
 
 @dataclass
 class Runner:
-    """A job: its folder, its temporary folder, its variables, and what its steps stated."""
+    """A job: its checkout, its temporary folder, its variables, and what its steps did."""
 
     workspace: Path
     temp: Path
-    action: Path
     variables: dict[str, str]
+    contexts: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
-    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
-    outcomes: dict[str, str] = field(default_factory=dict)
     summary: str = ""
     left_out: frozenset[str] = frozenset()
     """Steps that do not run, as what they make is there already."""
 
-    def run(self, **inputs: str) -> int:
-        """Run the action; its inputs are named with `_` for `-`.  Returns the first failure."""
-        document = yaml.safe_load(self.action.read_text())
-        given = {name.replace("_", "-"): value for name, value in inputs.items()}
-        assert set(given) <= set(document["inputs"])
-        stated = {
-            name: given.get(name, spec.get("default")) for name, spec in document["inputs"].items()
-        }
-        assert None not in stated.values(), "an input is required"
-        contexts: dict[str, Any] = {
-            "inputs": stated,
-            "runner": {"temp": str(self.temp), "os": "Linux", "arch": "X64"},
-            "github": {
-                "job": "build",
-                "run_id": self.variables["GITHUB_RUN_ID"],
-                "run_attempt": self.variables["GITHUB_RUN_ATTEMPT"],
-            },
-        }
-        failed, path = 0, [self.variables["PATH"]]
-        for step in document["runs"]["steps"]:
-            if step["name"] in self.left_out:
+    def run(self, workflow: str) -> int:
+        """Run the only job of a workflow of the checkout; returns the first failure."""
+        text = (self.workspace / ".github" / "workflows" / workflow).read_text(encoding="utf-8")
+        (job,) = yaml.safe_load(text)["jobs"].values()
+        self.steps.clear()
+        outcomes: dict[str, dict[str, str]] = {}
+        self.contexts["steps"] = outcomes
+        failed = 0
+        for step in job["steps"]:
+            name = step.get("name") or step.get("uses", step.get("run")).partition("@")[0]
+            outcome = outcomes.setdefault(step.get("id", name), {"outcome": "skipped"})
+            condition = step.get("if", "")
+            if (failed and "always()" not in condition) or not self._holds(condition):
                 continue
-            if failed and "always()" not in step.get("if", ""):
-                continue
-            if not self._wanted(step.get("if", ""), contexts):
+            if name in self.left_out:
                 continue
             if "uses" in step:
-                inputs_of = {
-                    key: self._text(value, contexts) for key, value in step["with"].items()
-                }
-                self.steps.append(Step(step["name"], None, "", inputs_of))
+                given = {key: self._text(value) for key, value in step["with"].items()}
+                self.steps.append(Step(name, None, "", given))
                 continue
-            assert step["shell"] == "bash"
-            status = self._run_step(step, contexts, path)
+            status = self._run_step(name, step)
+            outcome["outcome"] = "failure" if status else "success"
             failed = failed or status
         return failed
 
@@ -86,31 +71,23 @@ class Runner:
         (found,) = (each for each in self.steps if each.name == name)
         return found
 
-    def _run_step(
-        self, step: Mapping[str, Any], contexts: Mapping[str, Any], path: list[str]
-    ) -> int:
-        files = {
-            name: self.temp / f"{name}-{len(self.steps)}"
-            for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_ENV", "GITHUB_STEP_SUMMARY")
-        }
-        for file in files.values():
-            file.touch()
+    def _run_step(self, name: str, step: Mapping[str, Any]) -> int:
+        summary = self.temp / f"summary-{len(self.steps)}"
+        summary.write_text("")
         environment = {
             **self.variables,
-            "PATH": os.pathsep.join(path),
             "RUNNER_TEMP": str(self.temp),
             "GITHUB_WORKSPACE": str(self.workspace),
-            "GITHUB_ACTION_PATH": str(self.action.parent),
-            **{name: str(file) for name, file in files.items()},
-            **{key: self._text(value, contexts) for key, value in step.get("env", {}).items()},
+            "GITHUB_STEP_SUMMARY": str(summary),
+            **{key: self._text(value) for key, value in step.get("env", {}).items()},
         }
-        # An expression in a script would be code that an input writes.
+        # An expression in a script would be code that somebody else writes.
         assert "${{" not in step["run"]
         script = self.temp / f"step-{len(self.steps)}.sh"
-        script.write_text(step["run"])
+        script.write_text(step["run"], encoding="utf-8")
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
-            cwd=self.workspace,
+            ["bash", "--noprofile", "--norc", "-e", str(script)],
+            cwd=self.workspace / step.get("working-directory", "."),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -118,51 +95,35 @@ class Runner:
             text=True,
             check=False,
         )
-        self.steps.append(Step(step["name"], done.returncode, done.stdout, {}))
-        self.outputs[step.get("id", "")] = outputs_in(files["GITHUB_OUTPUT"].read_text())
-        self.outcomes[step.get("id", "")] = "failure" if done.returncode else "success"
-        path[:0] = files["GITHUB_PATH"].read_text().splitlines()[::-1]
-        self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
+        self.steps.append(Step(name, done.returncode, done.stdout, {}))
+        self.summary += summary.read_text(encoding="utf-8")
         return done.returncode
 
-    def _wanted(self, condition: str, contexts: Mapping[str, Any]) -> bool:
-        """Whether all comparisons of a condition hold; an empty one does."""
-        stated = condition.removeprefix("${{").removesuffix("}}")
-        for term in filter(None, (each.strip() for each in stated.split("&&"))):
+    def _holds(self, condition: str) -> bool:
+        """Whether all terms of a condition hold; an empty one does."""
+        for term in filter(None, (each.strip() for each in condition.split("&&"))):
             if term == "always()":
                 continue
-            left, sign, right = term.split()
-            # GitHub compares texts without regard to case.
-            equal = self._value(left, contexts).lower() == right.strip("'").lower()
-            if equal is not (sign == "=="):
-                return False
+            left, sign, right = term.partition(" != ")
+            if sign:
+                # GitHub compares texts without regard to case.
+                if str(self._value(left)).lower() == right.strip("'").lower():
+                    return False
+            elif term.startswith("!"):
+                if self._value(term[1:]):
+                    return False
+            else:
+                raise AssertionError(term)
         return True
 
-    def _text(self, template: str, contexts: Mapping[str, Any]) -> str:
-        return _EXPRESSION.sub(lambda found: self._value(found[1], contexts), str(template))
+    def _text(self, template: str | bool) -> str:
+        return _EXPRESSION.sub(lambda found: str(self._value(found[1])), str(template))
 
-    def _value(self, expression: str, contexts: Mapping[str, Any]) -> str:
-        words = expression.split(".")
-        if words[0] == "steps" and words[2] == "outputs":
-            return self.outputs.get(words[1], {}).get(words[3], "")
-        if words[0] == "steps" and words[2] == "outcome":
-            return self.outcomes.get(words[1], "skipped")
-        return str(contexts[words[0]][words[1]])
-
-
-def outputs_in(text: str) -> dict[str, str]:
-    """What a file of outputs states: `NAME=VALUE`, or `NAME<<END` and lines up to that end."""
-    found: dict[str, str] = {}
-    # As the runner does: other characters that end a line in Unicode are text.
-    lines = iter(text.removesuffix("\n").split("\n") if text else ())
-    for line in lines:
-        stated = re.fullmatch(r"([^=<]+)(=|<<)(.*)", line, re.DOTALL)
-        assert stated is not None, line
-        name, sign, rest = stated.groups()
-        if sign == "<<":
-            block: list[str] = []
-            while (each := next(lines)) != rest:
-                block.append(each)
-            rest = "\n".join(block)
-        found[name] = rest
-    return found
+    def _value(self, expression: str) -> Any:
+        for each in expression.split(" || "):
+            found: Any = self.contexts
+            for word in each.split("."):
+                found = found.get(word) or "" if isinstance(found, Mapping) else ""
+            if found:
+                return found
+        return ""

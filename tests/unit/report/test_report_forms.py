@@ -14,13 +14,26 @@ from markdown_it import MarkdownIt
 from reported_runs import HOSTILE, failed_build
 from repository import ROOT
 
+from aotc.base.errors import Place
 from aotc.base.records import replace
-from aotc.base.text import printable
+from aotc.base.text import duration, printable
 from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
+from aotc.report.sheet import findings_table, refusals_table
+from aotc.report.wording import in_words
 from aotc.spec.codec import decode
-from aotc.spec.run_report import PROOF, Gate, Measurement, NoticedFinding, RunReport
+from aotc.spec.payload import Finding
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import (
+    PROOF,
+    Beside,
+    Gate,
+    GateStatus,
+    Measurement,
+    NoticedFinding,
+    RunReport,
+)
 
 SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
 RAW = ("\x1b", "\x00", "\u202e", "\ud800", "\r")
@@ -97,19 +110,170 @@ def test_junit_is_read_back(report: RunReport) -> None:
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 2, 0, 1)
     cases = list(suite)
     assert [type(case.result[0]) if case.result else None for case in cases] == [
+        Failure,
+        Failure,
         None,
         Skipped,
-        Failure,
-        Failure,
     ]
-    told = printable(report.refusals[0].what)
-    assert cases[2].result[0].message == told
-    assert told in cases[2].result[0].text
-    assert cases[2].name.startswith("AOTC-N001 ")
-    stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases[2:]]
-    assert stated == [(report.profile, "4"), (report.profile, "6")]
+    # A breach is told by the test of its gate.
+    first = report.refusals[0]
+    assert cases[0].result[0].message == printable(first.what)
+    assert cases[0].result[0].type == "AOTC-N001"
+    assert cases[0].result[0].text == "\n".join(
+        (
+            "AOTC-N001 parity breach",
+            printable(first.what),
+            *(
+                f"{label}: {printable(getattr(first, label))}"
+                for label in ("where", "expected", "found", "fix")
+            ),
+        )
+    )
+    stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases]
+    assert stated == [("p.yaml", "4"), ("p.yaml", "6"), (None, None), (None, None)]
     # The format wants the properties first.
     assert next(child.tag for child in suite._elem) == "properties"
+
+
+def junit_cases(report: RunReport) -> dict[tuple[str, str], Any]:
+    """The tests of a report by their names, of which no two are equal."""
+    (suite,) = JUnitXml.fromstring(report_text(report, "r.xml").encode("utf-8"))
+    cases = {(case.classname, case.name): case for case in suite}
+    assert len(cases) == suite.tests
+    return cases
+
+
+def test_a_gate_is_one_test_whatever_its_outcome(report: RunReport) -> None:
+    names = set(junit_cases(report))
+    for status in ("passed", "failed", "not-judged"):
+        gates = tuple(replace(gate, status=status) for gate in report.gates)
+        breaches = report.refusals if status == "failed" else ()
+        outcome = "failed" if status == "failed" else "passed"
+        again = replace(report, gates=gates, refusals=breaches, outcome=outcome)
+        cases = junit_cases(again)
+        assert set(cases) == names
+        kinds = {type(each) for case in cases.values() for each in case.result}
+        assert kinds == {"passed": set(), "failed": {Failure}, "not-judged": {Skipped}}[status]
+    # Of a gate that nothing tells of, what was measured.
+    told = cases[(printable(report.gates[1].subject), printable(report.gates[1].name))]
+    assert told.result[0].message == printable(report.gates[1].measured)
+
+
+def parity(variant: str, output: str, place: Place, status: GateStatus = "failed") -> Gate:
+    subject = f"variant {variant}, output {output!r}"
+    measured = f"max absolute of {variant} {output}"
+    return Gate(
+        name="parity.int8",
+        subject=subject,
+        status=status,
+        limit="error <= 1",
+        measured=measured,
+        place=place,
+    )
+
+
+def test_a_breach_is_told_by_its_own_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gates of one line of the profile, of which names begin alike, and breaches of no gate."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("p.yaml", "m.onnx"):
+        (tmp_path / name).touch()
+    at = Place(file=str(tmp_path / "p.yaml"), line=3, column=1)
+    pairs = [("cpu", "y"), ("cpu", "z"), ("cpu-2", "y"), ("cpu-2", "z")]
+    shown = Gate(
+        name="shown",
+        subject="variant cpu, output 'y'",
+        status="failed",
+        limit="the answers compared show something",
+        measured="is constant",
+        place=at,
+    )
+    breaches = [
+        Refusal(
+            code="AOTC-N001",
+            what=f"output {output!r} differs at batch=1",
+            where=f"variant {variant}, fixture sample{number}",
+            expected="error <= 1",
+            found=f"max absolute {number}",
+            place=at,
+        )
+        for number, (variant, output) in enumerate([*pairs[:2], pairs[0], pairs[3]])
+    ]
+    lacking = Refusal(
+        code="AOTC-N046",
+        what="output 'y' is constant: in int8 it is not proven",
+        where="variant cpu",
+        expected="answers in which an error could be seen",
+        found="is constant",
+        place=at,
+    )
+    elsewhere = replace(at, file="/usr/lib/other.yaml")
+    stray = [
+        Refusal(code="AOTC-I047", what=f"report {n} is lost", where=f"--report {n}", place=place)
+        for n, place in enumerate((elsewhere, elsewhere, Place(file="m.onnx")))
+    ]
+    report = RunReport(
+        tool_version="1",
+        command="build",
+        outcome="failed",
+        exit_status=1,
+        gates=(*(parity(*pair, at) for pair in pairs), shown),
+        refusals=(*breaches, lacking, *stray),
+    )
+    cases = junit_cases(report)
+    told = {names: [case.result[0].type, case.result[0].message] for names, case in cases.items()}
+    title = "AOTC-I047 report cannot be written"
+    assert told == {
+        ("variant cpu, output 'y'", "parity.int8"): [
+            "AOTC-N001",
+            "output 'y' differs at batch=1, and 1 more",
+        ],
+        ("variant cpu, output 'z'", "parity.int8"): ["AOTC-N001", "output 'z' differs at batch=1"],
+        ("variant cpu-2, output 'y'", "parity.int8"): [
+            None,
+            "max absolute of cpu-2 y (error <= 1)",
+        ],
+        ("variant cpu-2, output 'z'", "parity.int8"): [
+            "AOTC-N001",
+            "output 'z' differs at batch=1",
+        ],
+        ("variant cpu, output 'y'", "shown"): [
+            "AOTC-N046",
+            "output 'y' is constant: in int8 it is not proven",
+        ],
+        ("aotc", title): ["AOTC-I047", "report 0 is lost, and 1 more"],
+        ("m.onnx", title): ["AOTC-I047", "report 2 is lost"],
+    }
+    # Fixtures are called as on the terminal, and files as in the checkout, or not at all.
+    text = cases[("variant cpu, output 'y'", "parity.int8")].result[0].text
+    assert "where: variant cpu, fixture of your samples 1\n" in text
+    assert "where: variant cpu, fixture of your samples 3\n" in text
+    files = {names: case._elem.get("file") for names, case in cases.items()}
+    assert files.pop(("aotc", title)) is None
+    assert files.pop(("m.onnx", title)) == "m.onnx"
+    assert set(files.values()) == {"p.yaml"}
+
+
+@pytest.mark.parametrize("kind", ["repository", "worktree", "bare"])
+def test_files_are_named_from_the_top_of_the_repository(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "models" / "a"
+    folder.mkdir(parents=True)
+    if kind == "worktree":
+        (tmp_path / ".git").write_text("gitdir: /elsewhere/.git/worktrees/w\n")
+    elif kind == "repository":
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    else:
+        (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    monkeypatch.chdir(folder)
+    found = "p.yaml" if kind == "bare" else "models/a/p.yaml"
+    report = failed_build(folder)
+    assert {case._elem.get("file") for case in junit_cases(report).values()} == {found, None}
+    _, properties, _ = decoded(annotation_lines(report)[0])
+    assert properties["file"] == found
 
 
 def test_what_could_not_be_judged_is_an_error_of_junit(report: RunReport) -> None:
@@ -270,6 +434,145 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "`65,777,664 B` |" in text
     assert "`0.25 s` |" in text
+
+
+# What a build's Markdown begins with: its figures, beside those of an earlier artifact.
+
+
+def measured(name: str, variant: str, value: float, unit: str = "") -> Measurement:
+    return Measurement(name=name, subject=variant, value=value, unit=unit)
+
+
+def head_of(report: RunReport) -> str:
+    """What stands before the first folded table."""
+    return report_text(report, "r.md").partition("<details>")[0]
+
+
+def built(*measurements: Measurement, beside: Beside | None = None) -> RunReport:
+    return RunReport(
+        tool_version="1",
+        command="build",
+        outcome="passed",
+        exit_status=0,
+        model="m.onnx",
+        gates=(Gate(name=PROOF, subject="variant cpu", status="passed"),),
+        measurements=measurements,
+        beside=beside,
+    )
+
+
+SIZES = (measured("size", "payload", 71_800_000, "B"), measured("peak memory", "v", 1, "B"))
+CPU = (measured("latency", "variant cpu", 161e-6, "s"), measured("load", "variant cpu", 1, "s"))
+OFF = measured("largest error", "variant cpu, on the build host, output 'y, output z'", 2e-6)
+
+
+def test_markdown_begins_with_the_figures_of_a_build() -> None:
+    assert head_of(built(*SIZES, *CPU, OFF)) == (
+        "### ✅ `aotc build` passed\n"
+        "\n"
+        "|  | this |\n"
+        "| --- | --- |\n"
+        "| `size` | `71.8 MB` |\n"
+        f"| `latency` | `{duration(161e-6)}` |\n"
+        "| `largest error, on the build host, output 'y, output z'` | `2e-06` |\n"
+        "\n"
+        "1 gate passed.\n"
+        "\n"
+        "model `m.onnx`\n"
+        "\n"
+    )
+    # Of other commands, all that was measured is in one table.
+    assert "| this |" not in report_text(replace(built(*SIZES, *CPU), command="bench"), "r.md")
+
+
+def test_figures_stand_beside_those_of_an_earlier_artifact() -> None:
+    earlier = Beside(
+        artifact="old.aotc",
+        artifact_id="ab" * 32,
+        measurements=(
+            measured("size", "payload", 143_600_000, "B"),
+            measured("latency", "variant cpu", 140e-6, "s"),
+            # Where a figure was measured is not what it is of.
+            measured("latency", "variant gpu", 0.0, "s"),
+            measured("top-1", "variant cpu", 0.93),
+            measured("top-1 of the original", "variant cpu", 0.94),
+            measured("largest error", "variant cpu, output 'y'", 1e-6),
+        ),
+    )
+    now = (
+        *SIZES,
+        *CPU,
+        measured("latency", "variant gpu, on the build host, not on gpu", 9e-6, "s"),
+        measured("top-1", "variant cpu", 0.93),
+        measured("top-1 of the original", "variant cpu", 0.94),
+        measured("top-1", "variant gpu", 0.91),
+        measured("top-1 of the original", "variant gpu", 0.94),
+        OFF,
+    )
+    assert head_of(built(*now, beside=earlier)) == (
+        "### ✅ `aotc build` passed\n"
+        "\n"
+        "|  | this | base | change |\n"
+        "| --- | --- | --- | --- |\n"
+        "| `verdict` | `passed` | `VERIFIED` |  |\n"
+        "| `size` | `71.8 MB` | `143.6 MB` | `-50.0%` |\n"
+        f"| `latency, variant cpu` | `{duration(161e-6)}` | `{duration(140e-6)}` | `+15.0%` |\n"
+        f"| `latency, variant gpu, on the build host, not on gpu` | `{duration(9e-6)}` | "
+        f"`{duration(0.0)}` |  |\n"
+        "| `top-1, variant cpu` | `0.93` | `0.93` | `none` |\n"
+        "| `top-1, variant gpu` | `0.91` |  |  |\n"
+        "\n"
+        "Each latency was measured by its own build, on the machine of that build.\n"
+        "\n"
+        "1 gate passed.\n"
+        "\n"
+        "model `m.onnx` · base `old.aotc abababababab`\n"
+        "\n"
+    )
+    # A metric has no share by which it changed, and what nobody vouches for says so.
+    better = [each if each.name != "top-1" else replace(each, value=0.95) for each in now]
+    unsigned = replace(earlier, refused="signed by nobody you trust")
+    text = head_of(built(*better, beside=unsigned))
+    assert "| `top-1, variant cpu` | `0.95` | `0.93` | `+0.02` |\n" in text
+    assert "| `verdict` | `passed` | `UNVERIFIED: signed by nobody you trust` |  |\n" in text
+
+
+def test_gates_are_below_what_failed_and_findings_after_them(report: RunReport) -> None:
+    text = report_text(report, "r.md")
+    places = [text.index(each) for each in ("AOTC-N001", "<summary>Gates", "<summary>Findings")]
+    assert places == sorted(places)
+
+
+FORMS_OF_PEOPLE = ("r.md", "r.sarif", "r.xml", "r.codequality.json", "annotations")
+
+
+@pytest.mark.parametrize("form", FORMS_OF_PEOPLE)
+def test_fixtures_are_called_as_on_the_terminal(form: str, tmp_path: Path) -> None:
+    report = failed_build(tmp_path)
+    breach = replace(report.refusals[0], where="variant y, fixture sample3")
+    finding = NoticedFinding(code="AOTC-N022", title="t", what="has NaN", where="sample3")
+    slower = NoticedFinding(code="AOTC-N075", title="t", what="slower (1 s, fixture sample3, 2)")
+    named = replace(report, refusals=(breach,), findings=(finding, slower))
+    text = "\n".join(annotation_lines(named)) if form == "annotations" else report_text(named, form)
+    assert "sample3" not in text
+    # JUnit has no findings.
+    assert text.count("your samples 4") >= (1 if form == "r.xml" else 3)
+    assert '"where": "variant y, fixture sample3"' in report_text(named, "r.json")
+
+
+def test_sheets_call_fixtures_so_too() -> None:
+    finding = Finding(code="AOTC-N005", what="NaN or infinity", where="opt-sampled")
+    other = Finding(code="AOTC-S036", what="what", where="fixture random0")
+    table = findings_table((finding, other))
+    assert [row[1] for row in table.rows] == [
+        "optimal sizes with your samples: NaN or infinity",
+        "fixture of random sizes 1: what",
+    ]
+    refusal = Refusal(code="AOTC-N007", what="differs", where="variant a, fixture padded2", fix="f")
+    ((_, lines),) = refusals_table("r", (refusal,)).rows
+    assert lines == ("variant a, fixture of padded sizes 3: differs", "f")
+    # What is called alike and is no fixture is left alone.
+    assert in_words("fixture sample3.npz and sample3") == "fixture sample3.npz and sample3"
 
 
 # What was not judged: no form says that all is well.

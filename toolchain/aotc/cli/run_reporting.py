@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aotc.spec.payload import Finding
     from aotc.spec.reports import Refusal
     from aotc.spec.run_report import Gate, Journal, Measurement, RunReport
+    from aotc.spec.trust_policy import Sealer, Signer
 
 
 class Run:
@@ -61,6 +62,16 @@ class Run:
                 "AOTC-I027", "--json and a report share standard output", where="--report -"
             )
         self.journal = Journal()
+
+    def beside(self, artifact: Path, signer: Path | Signer | Sealer | None) -> None:
+        """Show an earlier artifact's figures beside those of the run; raises AOTC-I001 without one.
+
+        It is verified, also as signed by `signer`.
+        """
+        if self.journal is not None:
+            from aotc.report.runs import artifact_beside
+
+            self._fields["beside"] = artifact_beside(artifact, signer)
 
     @property
     def is_wanted(self) -> bool:

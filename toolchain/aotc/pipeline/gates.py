@@ -34,7 +34,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import Arithmetic, GateSpec, OutputGate, Tolerance
 from aotc.spec.profile import Budgets
 from aotc.spec.providers import CPU
-from aotc.spec.run_report import Gate, Journal, Measurement
+from aotc.spec.run_report import Gate, Journal, Measurement, headline_measurements
 from aotc.spec.variant import SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
@@ -622,8 +622,12 @@ def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Measurement,
         ("first run", evidence.first_run_seconds, "s"),
         ("peak memory", evidence.peak_memory_bytes, "B"),
     )
-    return tuple(
-        Measurement(name=name, subject=where, value=float(value), unit=unit)
-        for name, value, unit in stated
-        if value is not None
+    errors = [error for each in evidence.comparisons for error in each.outputs]
+    return (
+        *(
+            Measurement(name=name, subject=where, value=float(value), unit=unit)
+            for name, value, unit in stated
+            if value is not None
+        ),
+        *headline_measurements(where, evidence.run_seconds, errors),
     )

@@ -417,7 +417,7 @@ def _judge_proof(
     `not_proven` is why they were not.  Of those that differ, the gates of outputs tell.
     """
     if any(judged.breaches for judged in answers):
-        return Judged()
+        not_proven = not_proven or "its answers differ"
     compared = len({comparison.fixture for comparison in comparisons})
     proven = f"proven on {compared} fixture{'' if compared == 1 else 's'}"
     gate = Gate(

@@ -146,13 +146,13 @@ def judge_shown(analyzed: AnalyzedModel, plan: VariantPlan, places: DocumentPlac
         gates=tuple(
             Gate(
                 name="shown",
-                subject=f"{where}, {computed[name].words}",
-                status="failed",
+                subject=f"{where}, {each.words}",
+                status="failed" if name in lacking else "passed",
                 limit="the answers compared show something",
-                measured=what,
+                measured=lacking.get(name, ""),
                 place=place,
             )
-            for name, what in lacking.items()
+            for name, each in computed.items()
         ),
         breaches=tuple(
             AotcError(

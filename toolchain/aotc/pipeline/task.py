@@ -27,7 +27,7 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import TaskResult
 from aotc.spec.payload import Value
 from aotc.spec.precision import TaskGate, TaskVerdict
-from aotc.spec.run_report import Gate, GateStatus, Measurement
+from aotc.spec.run_report import Gate, GateStatus, Measurement, task_measurements
 from aotc.spec.shapes import Domain, Padding
 
 _SETTING: Final = "gates.task"
@@ -161,12 +161,7 @@ def judge_task(
         ),
         result=result,
         verdict=verdict,
-        measurements=(
-            Measurement(name=task.metric, subject=where, value=result.variant, unit=""),
-            Measurement(
-                name=f"{task.metric} of the original", subject=where, value=expected, unit=""
-            ),
-        ),
+        measurements=task_measurements(result, where),
     )
 
 

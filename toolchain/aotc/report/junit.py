@@ -1,11 +1,19 @@
-"""`.xml`: JUnit, written by junitparser; a test for each gate that was judged, and each breach."""
+"""`.xml`: JUnit, written by junitparser; a test for each gate, with one name whatever its outcome.
+
+What breaches a gate is told by that gate's test.  A breach of no gate is a test of its own, named
+by its code and its file, without what differs between runs.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+
 from junitparser import Attr, Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
+from aotc.base.errors import Place
 from aotc.base.text import printable
-from aotc.report.wording import breach_issue
+from aotc.report.wording import Issue, breach_issue, in_words, location_of, stated_at
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import Gate, RunReport
 
@@ -18,7 +26,7 @@ class _Case(TestCase):
 
 
 def junit_text(report: RunReport) -> str:
-    """One suite: gates that passed or could not be judged, and a failed test for each breach."""
+    """One suite: a test for each gate, and for what was refused beside gates."""
     suite = TestSuite(f"aotc {report.command}")
     for name, value in (
         ("tool_version", report.tool_version),
@@ -30,10 +38,21 @@ def junit_text(report: RunReport) -> str:
     ):
         if value:
             suite.add_property(name, printable(value))
-    # A gate that failed is told by its breaches.
-    cases: list[TestCase] = [_gate(gate) for gate in report.gates if gate.status != "failed"]
-    failed = report.outcome == "failed"
-    cases += [_breach(refusal, failed=failed) for refusal in report.refusals]
+    kind = Failure if report.outcome == "failed" else Error
+    breaches: dict[int, list[Issue]] = {}
+    others: dict[tuple[str, str], list[Issue]] = {}
+    for refusal in report.refusals:
+        issue = breach_issue(refusal)
+        if (index := _breached(refusal, report.gates)) is not None:
+            breaches.setdefault(index, []).append(issue)
+        else:
+            found = location_of(issue.place, report)
+            place = printable(found.path) if found is not None else "aotc"
+            others.setdefault((f"{issue.code} {issue.title}", place), []).append(issue)
+    cases: list[TestCase] = [
+        _gate(gate, breaches.get(index, ()), kind) for index, gate in enumerate(report.gates)
+    ]
+    cases += [_breach(*names, issues, kind) for names, issues in others.items()]
     # One by one, each would count all before it.
     suite.add_testcases(cases or [_Case(report.command, f"aotc {report.command}")])
     document = JUnitXml(f"aotc {report.command}")
@@ -44,26 +63,67 @@ def junit_text(report: RunReport) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text.decode("utf-8")}\n'
 
 
-def _gate(gate: Gate) -> _Case:
+def _gate(gate: Gate, issues: Sequence[Issue], kind: type[Failure | Error]) -> _Case:
     case = _Case(printable(gate.name), printable(gate.subject))
-    if gate.status == "not-judged":
-        case.result = [Skipped(printable(gate.measured) or "not judged")]
-    elif gate.measured:
-        case.system_out = printable(
-            f"{gate.measured} ({gate.limit})" if gate.limit else gate.measured
-        )
-    if gate.place is not None:
-        case.file, case.line = printable(gate.place.file), str(gate.place.line)
+    measured = in_words(gate.measured)
+    said = f"{measured} ({printable(gate.limit)})" if gate.limit else measured
+    if gate.status == "failed":
+        case.result = [_result(issues, kind) if issues else kind(said, "")]
+    elif gate.status == "not-judged":
+        case.result = [Skipped(measured or "not judged")]
+    elif measured:
+        case.system_out = said
+    return _placed(case, gate.place)
+
+
+def _breach(name: str, place: str, issues: Sequence[Issue], kind: type[Failure | Error]) -> _Case:
+    case = _Case(name, place)
+    case.result = [_result(issues, kind)]
+    return _placed(case, issues[0].place)
+
+
+def _result(issues: Sequence[Issue], kind: type[Failure | Error]) -> Failure | Error:
+    """One result for all: readers show the first of a test."""
+    first, *others = issues
+    more = f", and {len(others)} more" if others else ""
+    result = kind(f"{first.what}{more}", first.code)
+    # An empty line between two.
+    blocks = [(f"{each.code} {each.title}", *each.lines) for each in issues]
+    result.text = "\n\n".join("\n".join(block) for block in blocks)
+    return result
+
+
+def _placed(case: _Case, place: Place | None) -> _Case:
+    """The test with its file as the checkout has it; one that is elsewhere is left out."""
+    if (found := stated_at(place)) is not None:
+        case.file, case.line = printable(found.path), str(found.line)
     return case
 
 
-def _breach(refusal: Refusal, *, failed: bool) -> _Case:
-    issue = breach_issue(refusal)
-    case = _Case(f"{issue.code} {issue.title}", issue.where or "aotc")
-    kind = Failure if failed else Error
-    result = kind(issue.what, issue.code)
-    result.text = "\n".join(issue.lines)
-    case.result = [result]
-    if issue.place is not None:
-        case.file, case.line = printable(issue.place.file), str(issue.place.line)
-    return case
+# Which gate a refusal is of: that one of those that failed with which it has most in common.
+
+
+def _breached(refusal: Refusal, gates: Sequence[Gate]) -> int | None:
+    failed = [index for index, gate in enumerate(gates) if gate.status == "failed"]
+    best = max(failed, key=lambda index: _in_common(refusal, gates[index]), default=None)
+    # Of one alone, what does not contradict it is told of it.
+    least = 0 if len(failed) == 1 else 1
+    return best if best is not None and _in_common(refusal, gates[best]) >= least else None
+
+
+def _in_common(refusal: Refusal, gate: Gate) -> int:
+    """How much of a gate is in a refusal: its setting's line, figures, what it judged; or -1."""
+    if None not in (refusal.place, gate.place) and refusal.place != gate.place:
+        return -1
+    figures = (
+        refusal.place is not None and refusal.place == gate.place,
+        bool(gate.limit) and gate.limit == refusal.expected,
+        bool(gate.measured) and gate.measured in (refusal.found, refusal.what),
+        refusal.code in gate.measured,
+    )
+    said = f"{refusal.where}, {refusal.what}"
+    return 4 * sum(figures) + _named(gate.subject.split(", "), said)
+
+
+def _named(words: Iterable[str], text: str) -> int:
+    return sum(bool(re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w.-])", text)) for word in words)

@@ -23,7 +23,7 @@ _SIGNS: Final = {"good": "✅ ", "bad": "❌ ", "warn": "⚠️ "}
 
 
 def markdown_text(report: RunReport) -> str:
-    """The outcome, every breach with its fix, and tables of gates, measurements and findings."""
+    """The outcome and its figures, every breach with its fix, and folded tables of the rest."""
     return as_markdown(run_sheet(report))
 
 
@@ -74,6 +74,8 @@ def _table(part: Table) -> str:
     lines += [f"| {' | '.join(row)} |" for row in cells]
     if (more := len(part.rows) - _MAX_ROWS) > 0:
         lines.append(f"| and {more} more |{' |' * (len(heads) - 1)}")
+    if part.leading:
+        return "\n".join(lines)
     title = f"<details><summary>{part.title} ({len(part.rows)})</summary>"
     return "\n".join((title, "", *lines, "", "</details>"))
 

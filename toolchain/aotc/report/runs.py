@@ -1,14 +1,28 @@
-"""Benchmarks and verifications as a report tells them: figures, gates and breaches."""
+"""Benchmarks, verifications and earlier artifacts as a report tells them: figures and gates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.codes import REASONS
+from aotc.base.errors import AotcError
 from aotc.spec.bench_reports import BenchReport, Verdict
-from aotc.spec.reports import Refusal, VerifyReport
-from aotc.spec.run_report import PROOF, Gate, GateStatus, Measurement
+from aotc.spec.reports import ArtifactSummary, Refusal, VerifyReport, refused_because
+from aotc.spec.run_report import (
+    PROOF,
+    SIZE,
+    Beside,
+    Gate,
+    GateStatus,
+    Measurement,
+    headline_measurements,
+    task_measurements,
+)
+
+if TYPE_CHECKING:
+    from aotc.spec.trust_policy import Sealer, Signer
 
 # The measurements of a benchmark, and its baseline as a gate, as a report tells them.
 
@@ -151,3 +165,56 @@ def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:
         if (reason.code, reason.where, reason.what, reason.found) not in found
     )
     return (*report.refusals, *further)
+
+
+# An earlier artifact, whose figures a report shows beside those of its run.
+
+
+def artifact_beside(path: Path, signer: Path | Signer | Sealer | None) -> Beside:
+    """The figures of the artifact at a path, and whether it verifies.
+
+    It does by this user's trust, or signed by who signs the new one.  What cannot be read has no
+    figures.  Raises AOTC-I001 if there is nothing.
+    """
+    from aotc.tools.inspect import inspect
+
+    refused = _refused(path, signer)
+    try:
+        found = inspect(path)
+    except AotcError as error:
+        return Beside(artifact=str(path), refused=refused or error.line())
+    artifact = found.artifact
+    if artifact is None:
+        return Beside(artifact=str(path), refused=refused or "not an artifact")
+    return Beside(
+        artifact=str(path),
+        artifact_id=artifact.artifact_id,
+        refused=refused,
+        measurements=tuple(_figures(artifact)),
+    )
+
+
+def _refused(path: Path, signer: Path | Signer | Sealer | None) -> str:
+    from aotc.spec.trust_policy import Sealer
+    from aotc.trust.gate import verify
+    from aotc.trust.policy.host_trust import Trust
+    from aotc.trust.signers import load_signer, own_anchors
+
+    # An identity is that of one run, and was another one's then.
+    own = () if isinstance(signer, Sealer) else own_anchors(load_signer(signer), "this build's key")
+    reports = []
+    for trust in (Trust.of(own), None) if own else (None,):
+        reports.append(verify(path, trust=trust, unsafe_no_trust_state=True))
+        if reports[-1].authentic:
+            return ""
+    # Of what somebody signed who counts, what else is wrong with it.
+    return refused_because(next((each for each in reports if each.signers), reports[-1]))
+
+
+def _figures(artifact: ArtifactSummary) -> Iterator[Measurement]:
+    yield Measurement(name=SIZE, subject="payload", value=artifact.payload_bytes, unit="B")
+    for variant in artifact.variants:
+        where = f"variant {variant.name}"
+        yield from headline_measurements(where, variant.run_seconds, variant.worst)
+        if (task := variant.task) is not None:
+            yield from task_measurements(task, where)

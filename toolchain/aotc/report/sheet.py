@@ -72,6 +72,7 @@ class Table:
     grouped: bool = False
     extra: Annotated[int, "last columns, which a terminal has no room for"] = 0
     note: Annotated[str, "what explains it; likewise"] = ""
+    leading: Annotated[bool, "what people came for: Markdown does not fold it"] = False
 
     def filled(self, rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[Cell]]]:
         """Heads, that of the names first, and `rows`, without columns in which there is nothing."""
@@ -214,10 +215,10 @@ def to_minute(moment: str) -> str:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """What was noticed and refuses nothing."""
-    rows = [
-        (noticed(found.code), f"{_where(found)}: {found.what}" if found.where else found.what)
-        for found in findings
-    ]
+    rows = []
+    for found in findings:
+        where, what = finding_in_words(found.code, found.where, found.what)
+        rows.append((noticed(found.code), f"{where}: {what}" if where else what))
     return Table("findings", ("",), rows)
 
 
@@ -227,14 +228,9 @@ def refusals_table(title: str, refusals: Sequence[Refusal]) -> Table:
     for refusal in refusals:
         where = f"{refusal.where}: " if refusal.where else ""
         what = refusal.what + expected_and_found(refusal.expected, refusal.found)
-        rows.append((failed(refusal.code), (f"{where}{what}", *filter(None, (refusal.fix,)))))
+        said = with_fixtures_in_words(f"{where}{what}")
+        rows.append((failed(refusal.code), (said, *filter(None, (refusal.fix,)))))
     return Table(title, ("",), rows)
-
-
-def _where(finding: Finding) -> str:
-    if finding.code == "AOTC-N005":
-        return fixture_in_words(finding.where)
-    return with_fixtures_in_words(finding.where)
 
 
 # Names of fixtures in words: what inputs a fixture holds, rather than what a build calls it.
@@ -259,6 +255,8 @@ _NAME: Final = re.compile(
     rf"({'|'.join(_CORNERS)})(-sampled)?|"
     rf"({'|'.join(_NUMBERED)})(\d+)(?:-(negative|positive|sampled))?"
 )
+# Findings whose place is the name of a fixture alone.
+_OF_A_FIXTURE: Final = ("AOTC-N005", "AOTC-N022")
 _IN_TEXT: Final = re.compile(rf"\bfixture ({_NAME.pattern})(?![\w.-])")
 
 
@@ -279,3 +277,9 @@ def fixture_in_words(name: str) -> str:
 def with_fixtures_in_words(text: str) -> str:
     """A text with `fixture NAME` in words."""
     return _IN_TEXT.sub(lambda found: f"fixture of {fixture_in_words(found[1])}", text)
+
+
+def finding_in_words(code: str, where: str, what: str) -> tuple[str, str]:
+    """Where a finding is and what it says; some name nothing but a fixture."""
+    named = fixture_in_words if code in _OF_A_FIXTURE else with_fixtures_in_words
+    return named(where), with_fixtures_in_words(what)

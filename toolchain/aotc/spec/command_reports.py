@@ -111,6 +111,9 @@ class InitReport:
     model: Annotated[str, "path of the model, in the folder of the project"]
     profile: Annotated[str, "path of the profile"]
     ci: Annotated[str, "system whose job was written; none: no job"]
+    repository: Annotated[
+        str, "top of the git repository, which has the files of the CI; empty: the folder does"
+    ] = ""
     dims: Annotated[Mapping[str, tuple[str, ...]], "positions of the free dims, by their names"]
     files: tuple[InitFile, ...]
     to_add: Annotated[

@@ -59,6 +59,11 @@ def worst_of(*found: SliceError | None) -> SliceError | None:
     return max(filter(None, found), key=lambda each: each.ratio, default=None)
 
 
+def standing_fixture(runs: Mapping[str, float]) -> str:
+    """The timed fixture that stands for a variant: that of its optimal sizes; empty for none."""
+    return next((name for name in ("opt", "opt-sampled") if name in runs), next(iter(runs), ""))
+
+
 @record
 class OutputError:
     """The error of one output against the reference, in one comparison."""

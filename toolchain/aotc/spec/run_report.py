@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from aotc.base.errors import Place
 from aotc.base.records import field, record, replace
-from aotc.spec.evidence import Blamed
+from aotc.spec.evidence import Blamed, OutputError, TaskResult, standing_fixture
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 
@@ -39,6 +39,62 @@ class Measurement:
     subject: str
     value: float
     unit: str
+
+
+# What people ask for first, with the size: the time of a warm call, and how far answers are off.
+SIZE: Final = "size"
+LATENCY: Final = "latency"
+ERROR: Final = "largest error"
+_OF_ORIGINAL: Final = " of the original"
+
+
+def headline_measurements(
+    where: str, run_seconds: Mapping[str, float], errors: Iterable[OutputError]
+) -> tuple[Measurement, ...]:
+    """Latency of a variant, and the largest error of each output; `where` names the variant."""
+    found = []
+    if fixture := standing_fixture(run_seconds):
+        seconds = run_seconds[fixture]
+        found.append(Measurement(name=LATENCY, subject=where, value=seconds, unit="s"))
+    largest: dict[str, float] = {}
+    for error in errors:
+        largest[error.output] = max(error.max_abs, largest.get(error.output, 0.0))
+    found += [
+        Measurement(name=ERROR, subject=f"{where}, output {output!r}", value=value, unit="")
+        for output, value in largest.items()
+        # The largest float stands for what cannot be measured.
+        if value < sys.float_info.max
+    ]
+    return tuple(found)
+
+
+def task_measurements(task: TaskResult, where: str) -> tuple[Measurement, ...]:
+    """The metric of a variant on the labelled set, and the original's."""
+    return (
+        Measurement(name=task.metric, subject=where, value=task.variant, unit=""),
+        Measurement(
+            name=f"{task.metric}{_OF_ORIGINAL}", subject=where, value=task.original, unit=""
+        ),
+    )
+
+
+def metrics_of(measurements: Iterable[Measurement]) -> set[str]:
+    """The names of the metrics that were measured on a labelled set."""
+    return {
+        each.name.removesuffix(_OF_ORIGINAL)
+        for each in measurements
+        if each.name.endswith(_OF_ORIGINAL)
+    }
+
+
+@record
+class Beside:
+    """An earlier artifact, whose figures stand beside those of a run."""
+
+    artifact: Annotated[str, "path, as it was given"]
+    artifact_id: Annotated[str, "sha256 of aotc.json; empty: it cannot be read"] = ""
+    refused: Annotated[str, "why it is not verified; empty: it is"] = ""
+    measurements: Annotated[tuple[Measurement, ...], "what it says of itself"] = ()
 
 
 @record
@@ -74,6 +130,7 @@ class RunReport:
     refusals: Annotated[tuple[Refusal, ...], "every refusal, the main one first"] = ()
     findings: tuple[NoticedFinding, ...] = ()
     measurements: Annotated[tuple[Measurement, ...], "what was measured"] = ()
+    beside: Annotated[Beside | None, "None: no earlier artifact was given"] = None
     blamed: Annotated[
         tuple[Blamed, ...], "of variants in a lower precision: the nodes to blame for their errors"
     ] = ()

@@ -1,4 +1,4 @@
-"""The first files of a project: a profile with the dims of its model, and a job for its CI."""
+"""The first files of a project: a profile with the dims of its model, and jobs for its CI."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_write
+from aotc.base.files.folders import repository_of
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.replacing import check_output
 from aotc.base.files.writing import write_atomically
@@ -31,8 +32,9 @@ _PIPELINE: Final = PurePosixPath(".gitlab-ci.yml")
 # From the template, which is next to the others, to the place in the project.
 _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     "github": {
-        "github/action.yml": ".github/actions/aotc/action.yml",
-        "github/workflow.yml": ".github/workflows/aotc.yml",
+        "github/build.yml": ".github/workflows/aotc.yml",
+        "github/release.yml": ".github/workflows/aotc-release.yml",
+        "github/deploy.yml": ".github/workflows/aotc-deploy.yml",
     },
     "gitlab": {
         "gitlab/aotc.gitlab-ci.yml": ".gitlab/aotc.gitlab-ci.yml",
@@ -41,33 +43,45 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     "none": {},
 }
 # What aotc wrote and users do not edit; all else is theirs once it is there.
-_OWN: Final = frozenset((".github/actions/aotc/action.yml", ".gitlab/aotc.gitlab-ci.yml"))
+_OWN: Final = "gitlab/aotc.gitlab-ci.yml"
+# How a file begins that aotc wrote.
+_MARK: Final = b"# Written by 'aotc init'"
 
 
 def start_project(
     model: Path, inputs: tuple[Value, ...], *, folder: Path, ci: CiSystem, force: bool
 ) -> InitReport:
-    """Write profile, CI job and .gitignore for a model into `folder`, which holds the model.
+    """Write profile, CI jobs and .gitignore for a model into `folder`, which holds the model.
 
-    A file that exists stays, but for two: aotc's own file for the CI is replaced with `force`, and
-    .gitignore gets the lines that it lacks.  What a pipeline that stays would have to be given is
-    in the answer.
-    Raises AOTC-I071 if the CI could not name the model, I017 if another file of aotc's own exists,
-    unless `force`, or something that is not a file, and I018 and I026 if one cannot be written; all
-    but the last two before anything is written.
+    What a CI reads goes to the top of the git repository, if the folder is in one.  A file that
+    exists stays, but for these: with `force`, what aotc wrote for the CI and this model is brought
+    up to date, and .gitignore gets the lines that it lacks.  What a pipeline that stays would have
+    to be given is in the answer.
+    Raises AOTC-I071 if the CI could not name the model or its folder, I017 if another file of
+    aotc's own exists, unless `force`, or something that is not a file, and I018 and I026 if one
+    cannot be written; all but the last two before anything is written.
     """
     place = _path_in(model, folder)
     profile = proposed_profile(model.stem, inputs)
     file = PurePosixPath(f"{profile.name}.profile.yaml")
     texts = {file: profile_text(profile, inputs, place, file)}
-    words = {"@MODEL@": str(place), "@PROFILE@": str(file), "@ARTIFACT@": f"{place.stem}.aotc"}
-    for template, path in _TEMPLATES[ci].items():
-        texts[PurePosixPath(path)] = _filled(template, words)
-    actions: dict[PurePosixPath, FileAction] = {
-        each: _action(folder / each, text, own=str(each) in _OWN) for each, text in texts.items()
+    artifact = f"{place.stem}.aotc"
+    actions: dict[PurePosixPath, FileAction] = {file: _action(folder / file)}
+    top = repository_of(folder) if ci != "none" else None
+    words = {
+        "@FOLDER@": _below(top, folder),
+        "@MODEL@": str(place),
+        "@PROFILE@": str(file),
+        "@ARTIFACT@": artifact,
     }
+    above = PurePosixPath(os.path.relpath(top, folder.resolve()) if top is not None else ".")
+    for template, path in _TEMPLATES[ci].items():
+        text, target = _filled(template, words), folder / above / path
+        own = template == _OWN or (force and _is_ours(target, f"{artifact}.zip"))
+        texts[above / path] = text
+        actions[above / path] = _action(target, text if own else "")
     _refuse_replacing(folder, actions, force)
-    to_add = _to_add(folder / _PIPELINE, texts.get(_PIPELINE, ""))
+    to_add = _to_add(folder / above / _PIPELINE, texts.get(above / _PIPELINE, ""))
     texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
     for written, text in texts.items():
         if actions[written] != "kept":
@@ -81,9 +95,10 @@ def start_project(
         model=str(place),
         profile=str(file),
         ci=ci,
+        repository="" if top is None else str(top),
         dims=free_dims(inputs),
         files=tuple(InitFile(path=str(each), action=actions[each]) for each in texts),
-        to_add={str(_PIPELINE): to_add} if to_add else {},
+        to_add={str(above / _PIPELINE): to_add} if to_add else {},
     )
 
 
@@ -107,6 +122,20 @@ def _path_in(model: Path, folder: Path) -> PurePosixPath:
     return PurePosixPath(path.as_posix())
 
 
+def _below(top: Path | None, folder: Path) -> str:
+    """The path of the folder in its repository; raises AOTC-I071 if a CI job could not use it."""
+    path = folder.resolve().relative_to(top).as_posix() if top is not None else "."
+    if not _PATH.fullmatch(path):
+        raise AotcError(
+            "AOTC-I071",
+            "the path of the folder in its git repository has characters with a special meaning "
+            "in a CI system",
+            where=str(folder.resolve()),
+            expected="letters, digits, spaces and ./_+@=,-",
+        )
+    return path
+
+
 def _filled(template: str, words: Mapping[str, str]) -> str:
     text = (data_folder("ci/templates") / template).read_text("utf-8")
     for mark, word in words.items():
@@ -114,11 +143,23 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _action(path: Path, text: str, *, own: bool) -> FileAction:
+def _is_ours(path: Path, artifact: str) -> bool:
+    """Whether a file is one that aotc wrote for this artifact."""
+    try:
+        found = read_at_most(path, _MAX_BYTES)
+    except OSError:
+        return False
+    return found.startswith(_MARK) and artifact.encode("utf-8") in found
+
+
+def _action(path: Path, text: str = "") -> FileAction:
+    """What happens to a file, of which only one with a `text` is replaced.
+
+    What is not a file is replaced, that is refused.
+    """
     if not path.exists() and not path.is_symlink():
         return "written"
-    if not own:
-        # What is not a file is refused.
+    if not text:
         return "kept" if path.is_file() else "replaced"
     try:
         return "kept" if read_at_most(path, _MAX_BYTES) == text.encode("utf-8") else "replaced"

@@ -1,4 +1,4 @@
-"""Folders: the parts of an artifact, the user's own folders, and new ones of an exact mode."""
+"""Folders: parts of artifacts, git repositories, the user's own, and new ones of an exact mode."""
 
 from __future__ import annotations
 
@@ -132,3 +132,19 @@ def _folder(variable: str, below_home: str) -> Path | None:
         return Path.home() / below_home
     except RuntimeError:
         return None
+
+
+def repository_of(folder: Path) -> Path | None:
+    """The top of the git repository that a folder is in; None in none, and in a bare one.
+
+    That of a worktree or a submodule is its own: its `.git` is a file that says where the rest is.
+    """
+    place = folder.resolve()
+    return next((each for each in (place, *place.parents) if _is_repository(each / ".git")), None)
+
+
+def _is_repository(git: Path) -> bool:
+    try:
+        return git.is_file() or (git / "HEAD").is_file()
+    except OSError:
+        return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from aotc.base.errors import EXIT_YES
+from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond, signer_of
 from aotc.cli.grammar import Command, bare, current, examples, exclusive, formerly, new_app
 from aotc.cli.options import (
@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 app = new_app()
 
 _STATEMENTS: Final = "what the attestations say"
+_REPORT: Final = "Add --report FILE, or -.md for Markdown on standard output."
 
 
 @app.command(cls=Command)
 @exclusive("--tune", "--tuned-from")
 @exclusive("--key", "--keyless")
 @exclusive("--allow-expired", "--keyless")
+@exclusive("--against", "--beside")
 @bare("--release", "tag")
 @formerly(dims="dim", license="licence")
 @examples(
@@ -193,6 +195,16 @@ def build(
             "answer as it does",
         ),
     ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--beside",
+            metavar="OLD.aotc",
+            parser=artifact_path,
+            help="earlier artifact whose size, latency and accuracy reports show beside the new "
+            "one's; it judges nothing",
+        ),
+    ] = None,
     cache: Annotated[
         bool,
         typer.Option(
@@ -245,8 +257,9 @@ def build(
     """Build a signed artifact from an ONNX model, and prove it.
 
     The artifact's answers are compared with those of the model, and of an artifact that --against
-    names. The exit status is 1 if gates fail, all of which are listed, and 3 if the input must be
-    fixed; no artifact is written then. --keyless signs as the identity of an OIDC token, such as
+    names; reports show its figures beside the new ones, and those of one that --beside names. The
+    exit status is 1 if gates fail, all of which are listed, and 3 if the input must be fixed; no
+    artifact is written then. --keyless signs as the identity of an OIDC token, such as
     the one of a CI job, instead of with a key. The outcome is shown on one screen, with --verbose
     in full.
     """
@@ -257,9 +270,18 @@ def build(
     by_identity = keyless or identity_token is not None or trust_config is not None
     artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
     stated = {"model": str(model), "profile": profile}
+    if beside is not None and not reports:
+        raise AotcError("AOTC-I027", "--beside is shown by reports", where="--beside", fix=_REPORT)
     with (
         reported(
-            Run("build", reports, form, json=json, others=(artifact, model, against), **stated)
+            Run(
+                "build",
+                reports,
+                form,
+                json=json,
+                others=(artifact, model, against, beside),
+                **stated,
+            )
         ) as run,
         model_given(model) as given,
         stages(quiet=json) as progress,
@@ -273,6 +295,8 @@ def build(
             if by_identity or allow_expired
             else key
         )
+        if (earlier := beside or against) is not None:
+            run.beside(earlier, signer)
         report = run_pipeline(
             given,
             profile=profile,

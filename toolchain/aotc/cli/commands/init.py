@@ -39,15 +39,16 @@ def init(
         ),
     ] = "github",
     force: Annotated[
-        bool, typer.Option("--force", help="replace aotc's own file for the CI")
+        bool, typer.Option("--force", help="replace what aotc wrote for the CI")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Write a profile, a CI job and a .gitignore for a model.
+    """Write a profile, CI jobs and a .gitignore for a model.
 
     The profile states the model's inputs, and lists its free dims to bound. The files are written
-    into the working directory; one that exists is kept, and a .gitignore only gets further lines.
-    With --force, the file of aotc's own that the CI reads is brought up to date.
+    into the working directory, those of the CI at the top of its git repository; one that exists is
+    kept, and a .gitignore only gets further lines. With --force, what aotc wrote for the CI is
+    brought up to date.
     """
     from aotc.cli.output import needs
 
@@ -71,6 +72,9 @@ def init_view(report: InitReport) -> Sheet:
         Table("files", ("",), [(file.action, file.path) for file in report.files]),
         Table("free dims", ("",), [(name, ", ".join(at)) for name, at in report.dims.items()]),
     ]
+    if report.repository:
+        where = f"The CI reads its files at the top of the git repository: {report.repository}"
+        parts.append(Lines([where]))
     for path, text in report.to_add.items():
         parts.append(Lines([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)

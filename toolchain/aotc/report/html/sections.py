@@ -237,7 +237,7 @@ def run_section(run: RunReport) -> Element:
     What a benchmark measured is charted, and not listed as well.
     """
     timed = list(bench_parts(run)) if run.command == "bench" else []
-    outcome, of_what, *others = run_sheet(run)
+    outcome, *others = run_sheet(run)
     judged = [part for part in others if isinstance(part, Note) and part.mood]
     rest = [part for part in others if part not in judged and not (timed and _is_measured(part))]
     return section(
@@ -246,7 +246,7 @@ def run_section(run: RunReport) -> Element:
         *elements([outcome, *judged]),
         *profile_lines(run),
         *timed,
-        *elements([*rest[:-1], of_what, *rest[-1:]]),
+        *elements(rest),
     )
 
 

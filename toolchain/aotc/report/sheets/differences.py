@@ -20,6 +20,7 @@ from aotc.report.sheet import (
     refusals_table,
     short,
     stated,
+    with_fixtures_in_words,
 )
 from aotc.report.sheets.variants import with_spread
 from aotc.spec.answers import SameCalls
@@ -167,7 +168,8 @@ def changes_table(report: DiffReport, widest: int) -> Table:
 
 def _what_changed(area: AreaDiff, change: Change, only: str) -> str:
     what = change.what.removeprefix(f"{area.area}.")
-    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
+    named = f"{change.subject}: {what}" if change.subject not in ("", only) else what
+    return with_fixtures_in_words(named)
 
 
 def _both_values(area: AreaDiff, change: Change, widest: int) -> tuple[str, str]:

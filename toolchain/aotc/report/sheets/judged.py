@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aotc.base.errors import Place
-from aotc.base.text import duration
+from aotc.base.text import duration, size
 from aotc.report.sheet import (
     FAILED,
     NOTICED,
@@ -19,15 +19,27 @@ from aotc.report.sheet import (
     Table,
     by_status,
     count,
+    short,
     table,
+    with_fixtures_in_words,
 )
 from aotc.report.wording import breach_issue, issues_of
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import PROOF, Gate, Measurement, RunReport
+from aotc.spec.run_report import (
+    ERROR,
+    LATENCY,
+    PROOF,
+    SIZE,
+    Gate,
+    Measurement,
+    RunReport,
+    metrics_of,
+)
 
 # The report in JSON lists all.
 _MAX_BREACHES: Final = 20
 _MAX_UNJUDGED: Final = 4
+_MAX_FIGURES: Final = 12
 _OUTCOMES: Final = {
     "passed": ("passed", PASSED),
     "failed": ("failed", FAILED),
@@ -38,32 +50,28 @@ _OUTCOMES: Final = {
 def run_sheet(report: RunReport) -> Sheet:
     """The outcome, every breach with its fix, and tables of all that was judged."""
     names = ("model", "model_sha256", "profile", "target", "artifact", "artifact_id")
+    beside = report.beside
+    base = ("base", "" if beside is None else f"{beside.artifact} {short(beside.artifact_id)}")
     # Breaches of one variant are often about the same nodes.
     concerned = dict.fromkeys(
         tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
     )
     return [
         Heading(f"aotc {report.command}", *_outcome(report)),
-        Facts([(name.replace("_", " "), getattr(report, name)) for name in names]),
+        *_figures(report),
         *_gates_in_words(report),
         *map(_breach, report.refusals[:_MAX_BREACHES]),
         *(_concerned(rows) for rows in concerned if rows),
+        Facts([*((name.replace("_", " "), getattr(report, name)) for name in names), base]),
         table(
             "Gates",
             report.gates,
             ("gate", lambda gate: gate.name),
             ("of", lambda gate: gate.subject),
             ("limit", lambda gate: gate.limit),
-            ("measured", lambda gate: gate.measured),
+            ("measured", lambda gate: with_fixtures_in_words(gate.measured)),
             ("", lambda gate: by_status(gate.status)),
             ("stated at", lambda gate: _place(gate.place)),
-        ),
-        table(
-            "Measured",
-            report.measurements,
-            ("measurement", lambda each: each.name),
-            ("of", lambda each: each.subject),
-            ("#value", _value),
         ),
         table(
             "Findings",
@@ -74,6 +82,13 @@ def run_sheet(report: RunReport) -> Sheet:
             ("what", lambda each: each.what),
         ),
         table(
+            "Measured",
+            report.measurements,
+            ("measurement", lambda each: each.name),
+            ("of", lambda each: each.subject),
+            ("#value", _value),
+        ),
+        table(
             "Stages",
             report.stages.items(),
             ("stage", lambda each: each[0]),
@@ -81,6 +96,69 @@ def run_sheet(report: RunReport) -> Sheet:
         ),
         Note(f"aotc {report.tool_version}, {report.seconds:.1f} s"),
     ]
+
+
+def _figures(report: RunReport) -> Iterator[Part]:
+    """What people ask of a build first, beside the same of an earlier artifact."""
+    beside = report.beside
+    before = {_key(each): each for each in (beside.measurements if beside is not None else ())}
+    now = {_key(each): each for each in report.measurements} if report.command == "build" else {}
+    metrics = metrics_of((*now.values(), *before.values()))
+    # What a labelled set says of the answers is more than by how much they are off.
+    wanted = (SIZE, LATENCY, *sorted(metrics or {ERROR}))
+    keys = [key for key in dict.fromkeys((*now, *before)) if key[0] in wanted]
+    keys.sort(key=lambda key: wanted.index(key[0]))
+    many = len({variant for _, variant, _ in keys if variant}) > 1
+    rows = [
+        (
+            _label(key, now.get(key), many=many),
+            _in_units(now.get(key)),
+            _in_units(before.get(key)),
+            _change(now.get(key), before.get(key), ratio=key[0] not in metrics),
+        )
+        for key in keys[:_MAX_FIGURES]
+    ]
+    if beside is not None:
+        said = f"UNVERIFIED: {beside.refused}" if beside.refused else "VERIFIED"
+        rows.insert(0, ("verdict", _outcome(report)[0], said, ""))
+    yield Table("Figures", ("this", "base", "change"), rows, leading=True)
+    if any(name == LATENCY and (name, *of) in before for name, *of in now):
+        yield Note("Each latency was measured by its own build, on the machine of that build.")
+
+
+def _key(measurement: Measurement) -> tuple[str, str, str]:
+    """What is measured of which variant and output, wherever it was measured."""
+    place, _, output = measurement.subject.partition(", output ")
+    variant = "" if measurement.name == SIZE else place.partition(", ")[0]
+    return measurement.name, variant, output and f"output {output}"
+
+
+def _label(key: tuple[str, str, str], measurement: Measurement | None, *, many: bool) -> str:
+    """A figure, its variant of many, where that ran in place of its target, and its output."""
+    name, variant, output = key
+    place = measurement.subject.partition(", output ")[0] if measurement is not None else ""
+    parts = (name, variant if many else "", place.partition(", ")[2], output)
+    return ", ".join(filter(None, parts))
+
+
+def _in_units(measurement: Measurement | None) -> str:
+    if measurement is None:
+        return ""
+    value = measurement.value
+    if measurement.unit == "B":
+        return size(round(value))
+    return duration(value) if measurement.unit == "s" else f"{value:.4g}"
+
+
+def _change(now: Measurement | None, before: Measurement | None, *, ratio: bool) -> str:
+    """By how much a figure changed: as a share of what it was, or as a difference."""
+    if now is None or before is None:
+        return ""
+    if now.value == before.value:
+        return "none"
+    if not ratio:
+        return f"{now.value - before.value:+.4g}"
+    return f"{now.value / before.value - 1:+.1%}" if before.value else ""
 
 
 def _outcome(report: RunReport) -> tuple[str, str]:

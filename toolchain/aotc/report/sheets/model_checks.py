@@ -17,8 +17,10 @@ from aotc.report.sheet import (
     Table,
     count,
     first,
+    fixture_in_words,
     refusals_table,
     verdict,
+    with_fixtures_in_words,
     with_titles,
 )
 from aotc.spec.answers import AnswersCheck, ToolVersions
@@ -84,7 +86,7 @@ def _answers(answers: AnswersCheck) -> Sheet:
     rows = [
         (
             each.model,
-            f"output {each.error.output}, fixture {each.call}",
+            f"output {each.error.output}, fixture of {fixture_in_words(each.call)}",
             f"{changed_in_words(each)}{'' if each.whole else ', by its sketch'}",
         )
         for each in answers.changed
@@ -97,7 +99,12 @@ def _answers(answers: AnswersCheck) -> Sheet:
         Table("answers changed, AOTC-N058", ("", ""), rows),
         refusals_table("kept answers", answers.refused),
         *(
-            Table(f"answers {title}", ("",), [(e.model, e.reason) for e in rows], limit=_MAX_LISTED)
+            Table(
+                f"answers {title}",
+                ("",),
+                [(e.model, with_fixtures_in_words(e.reason)) for e in rows],
+                limit=_MAX_LISTED,
+            )
             for title, rows in listed
         ),
     ]

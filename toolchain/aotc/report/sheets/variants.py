@@ -33,7 +33,14 @@ from aotc.report.sheet import (
     verdict,
 )
 from aotc.spec.codec import encode
-from aotc.spec.evidence import AgainstKeep, NodeError, NodeErrors, SliceError, TaskResult
+from aotc.spec.evidence import (
+    AgainstKeep,
+    NodeError,
+    NodeErrors,
+    SliceError,
+    TaskResult,
+    standing_fixture,
+)
 from aotc.spec.precision import OutputGate, Tolerance
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, VariantSummary
 from aotc.spec.target import CustomOps
@@ -111,8 +118,7 @@ def _runs(variant: VariantSummary) -> str:
 
 def usual_fixture(variant: VariantSummary) -> str:
     """The timed fixture that stands for a variant; empty if none was timed."""
-    runs = variant.run_seconds
-    return next((n for n in ("opt", "opt-sampled") if n in runs), next(iter(runs), ""))
+    return standing_fixture(variant.run_seconds)
 
 
 def run_text(variant: VariantSummary, fixture: str) -> str:
