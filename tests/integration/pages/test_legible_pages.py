@@ -180,6 +180,17 @@ def test_a_comparison_begins_with_latency_size_and_answers(pages: dict[str, Path
     assert any("only in B: float32 []" in row for row in told)
 
 
+def test_kernels_of_integers_and_of_the_model(pages: dict[str, Path]) -> None:
+    """Under other names, at other inputs of other operators: by shape, and none with a number."""
+    from aotc.tools.diff.artifacts import diff
+
+    (weights,) = diff(pages["artifact"].with_name("int8.aotc"), DIGITS, run=False).weights
+    pairs = {each.a: each for each in weights.changed}
+    assert all(each.shape_a == each.shape_b for each in weights.changed)
+    found = pairs["ConvBnFusion_W_conv2.weight_quantized"]
+    assert (found.b, found.dtype_a, found.dtype_b) == ("conv2.weight", "int8", "float32")
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("profile")) as found:

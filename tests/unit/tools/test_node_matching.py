@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aotc.tools.diff.graphs import Node, match_nodes
+from aotc.tools.diff.graphs import MatchedNodes, Node, match_nodes
 
 
 def node(name: str, op: str, inputs: str, outputs: str) -> Node:
@@ -89,3 +89,12 @@ def test_many_renamed_nodes_take_one_pass() -> None:
 
     found = match_nodes(chain("a"), chain("b"), ("y",), ("y",))
     assert found == {index: index for index in range(count)}
+
+
+def test_what_the_same_nodes_read() -> None:
+    """At one input where the operators are one; else any with any, as their order differs."""
+    a = [node("c", "Conv", "x W b", "y"), node("r", "Relu", "y", "z")]
+    b = [node("c", "QLinearConv", "x s V", "y"), node("r", "Relu", "y", "z")]
+    matched = MatchedNodes(label="v", a=a, b=b, found={0: 0, 1: 1}, by_structure=True)
+    crossed = {(one, other, False) for one in ("x", "W", "b") for other in ("x", "s", "V")}
+    assert set(matched.same_inputs()) == {*crossed, ("y", "y", True)}

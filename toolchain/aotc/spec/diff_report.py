@@ -147,7 +147,7 @@ class WeightsDiff:
     renamed: Annotated[int, "tensors with other names, and the same type, shape and bytes"] = 0
     changed: Annotated[
         tuple[TensorChange, ...],
-        "of one name, or one made of the other, or of one shape at the same input of the same node",
+        "of one name, or one made of the other, or of one shape and read by the same node",
     ] = ()
     added: tuple[TensorChange, ...] = ()
     removed: tuple[TensorChange, ...] = ()

@@ -329,12 +329,20 @@ class MatchedNodes:
     by_structure: bool
 
     def same_inputs(self) -> Iterator[tuple[str, str, bool]]:
-        """What the same nodes read in A and in B at one input; whether their operators are one."""
+        """What the same nodes read in A and in B at one input, and True.
+
+        Of nodes with different operators, which order their inputs otherwise, each that A reads
+        with each that B reads, and False.
+        """
         for index, same in self.found.items():
             a, b = self.a[index], self.b[same]
-            for one, other in zip(a.inputs, b.inputs, strict=False):
-                if one and other:
-                    yield one, other, a.op == b.op
+            if a.op == b.op:
+                pairs = [*zip(a.inputs, b.inputs, strict=False)]
+            elif max(len(a.inputs), len(b.inputs)) <= _MAX_READERS:
+                pairs = [(one, other) for one in a.inputs for other in b.inputs]
+            else:
+                continue
+            yield from ((one, other, a.op == b.op) for one, other in pairs if one and other)
 
     def diff(self) -> NodesDiff:
         """What moved, came, went, or has another name."""

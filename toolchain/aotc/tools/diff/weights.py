@@ -26,8 +26,8 @@ _BLOCK: Final = 1 << 18
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64")
 # How passes name what they make of a weight.
 _MADE: Final = re.compile(r"_(float16|bfloat16|quantized|transposed)\Z")
-# Of the same node in both graphs: what it reads in A and in B at one input, and whether its
-# operators are the same.
+# Of the same node in both graphs: what it reads in A and what in B, and whether that is at one
+# input of one operator.
 SameInput = tuple[str, str, bool]
 Tensors = Mapping[str, StoredTensor]
 Pairs = list[tuple[StoredTensor, StoredTensor]]
@@ -54,9 +54,9 @@ class WeightReader:
 
         Weights are matched by name and shape; of the others, those with equal types, shapes and
         bytes; then what passes made of one, which they name after it; then those of one shape that
-        the same nodes `read` at the same input.  A number and an array are never a pair.  What the
-        manifests list with one digest is equal without being read.  Raises AOTC-I062 if a file ends
-        early, and what opening a file does.
+        the same nodes `read`, where that is clear.  A number and an array are never a pair.  What
+        the manifests list with one digest is equal without being read.  Raises AOTC-I062 if a file
+        ends early, and what opening a file does.
         """
         removed, added = dict(a.tensors), dict(b.tensors)
 
@@ -174,10 +174,10 @@ def _made_of(sources: Tensors, others: Tensors) -> list[tuple[str, str]]:
 def _read_alike(
     removed: Tensors, added: Tensors, read: Iterable[SameInput]
 ) -> list[tuple[str, str]]:
-    """Names of weights of one shape at the same input of the same nodes, where they are clear.
+    """Names of weights of one shape that the same nodes read, where it is clear which is which.
 
-    Where the operators differ, what stands at an input of one may be the scale of the other: there
-    only kernels are alike, which have more than one axis.
+    Nodes with different operators have only kernels in common, with more than one axis: what has
+    the shape of a bias may be the scales of the other.
     """
     found: dict[tuple[str, str], None] = {}
     for name, other, same_operator in read:
