@@ -11,6 +11,17 @@ tools=build/locker
 "$tools/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
     -r requirements/locker.lock
 
+# A pin of a package with an extra, and before it one without: for pip, the first is not the second.
+plain_too='
+function flush(  plain) {
+    if (block ~ /^[^ ]*\[/) { plain = block; sub(/\[[^]]*\]/, "", plain); printf "%s", plain }
+    printf "%s", block
+    block = ""
+}
+/^[a-z0-9]/ { flush() }
+{ block = block $0 "\n" }
+END { flush() }
+'
 # Usage: compile LOCK OPTION...; fewest: one version of a package for all Pythons.
 compile() {
     lock=requirements/$1.lock
@@ -18,6 +29,8 @@ compile() {
     "$tools/bin/uv" --no-config pip compile --quiet --universal --python-version 3.11 \
         --fork-strategy fewest --no-strip-extras --generate-hashes --no-header --no-annotate \
         --output-file "$lock" "$@"
+    awk "$plain_too" "$lock" >build/plain.lock
+    mv build/plain.lock "$lock"
     if grep -nE '^--|://| @ ' "$lock"; then
         echo "$lock names a place" >&2
         exit 1
