@@ -95,7 +95,7 @@ SHOWN = {
         "console.print(Text())",
         "console.print(part)",  # made by the functions of this file
         "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
-        "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
+        "table.add_row(*cells[:2], Bar(largest, 0, number, width=width), cells[3])",
         "Text('  ').append_text(line)",  # a part of what `_cell` made
         # Of `printable`, in a branch of the expression.
         "Text(f'  {printable(part.status)}' if part.status else '', style=style)",
@@ -103,6 +103,7 @@ SHOWN = {
         "name.append_text(self.status)",
         # Cells and heads that `_cell` made, and spaces.
         "table.add_column(head, width=width, no_wrap=self.one_line, overflow='fold')",
+        "table.add_column(head, justify='right' if index == 1 else 'left', no_wrap=True)",
         "table.add_row(*(cells if self.one_line else row))",
         "Text(label, style='dim').append_text(cell)",
         "Text(label, style='dim')",

@@ -75,7 +75,7 @@ GROUPS = "aotc COMMAND ..."
                 "-output": "did you mean '--output'?",
                 "--calib": "did you mean '--calibration PATH'?",
                 "--device": "did you mean '--target NAME|FILE'?",
-                "--license": "did you mean '--licence SPDX'?",
+                "--licens": "did you mean '--licence'?",
                 "--nocache": "did you mean '--no-cache'?",
                 "--signer": "did you mean '--key FILE'?",
                 "--silent": "did you mean '--quiet'?",

@@ -144,7 +144,7 @@ def _rendered(part: Part, *, one_line: bool) -> RenderableType | None:
         case Table():
             return _table(part, one_line=one_line)
         case Bars():
-            return _histogram(part)
+            return _Histogram(part)
         case Lines():
             return listing(part.lines)
     return prose(part.text)
@@ -223,19 +223,32 @@ def show_names(items: Mapping[str, str]) -> None:
         write_lines(f"{name:<{width}}  {text}".rstrip() for name, text in items.items())
 
 
-def _histogram(part: Bars) -> RenderableType:
-    """Numbers with a bar each; the last text of a row stands out."""
-    from rich.bar import Bar
-    from rich.table import Table
+class _Histogram:
+    """Numbers with a bar each, in the room that is left; the last text of a row stands out."""
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, column in enumerate((part.title, *part.columns)):
-        table.add_column(_cell(column), justify="right" if index == 1 else "left", no_wrap=True)
-    largest = max(number for _, number, _ in part.rows)
-    for name, number, marked in part.rows:
-        bar = Bar(largest, 0, number, width=_BAR)
-        table.add_row(_cell(name, "  "), _cell(str(number)), bar, _cell(marked, style="bold"))
-    return table
+    def __init__(self, part: Bars) -> None:
+        self.part = part
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.bar import Bar
+        from rich.table import Table
+
+        heads = [_cell(head) for head in (self.part.title, *self.part.columns)]
+        rows = [
+            (_cell(name, "  "), _cell(str(number)), _cell(""), _cell(marked, style="bold"))
+            for name, number, marked in self.part.rows
+        ]
+        taken = sum(map(_natural, zip(heads, *rows, strict=True))) + 3 * _GAP
+        width = max(min(_BAR, options.max_width - taken), _LEAST_CELL)
+        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+        for index, head in enumerate(heads):
+            table.add_column(head, justify="right" if index == 1 else "left", no_wrap=True)
+        largest = max(number for _, number, _ in self.part.rows)
+        for cells, (_, number, _) in zip(rows, self.part.rows, strict=True):
+            table.add_row(*cells[:2], Bar(largest, 0, number, width=width), cells[3])
+        yield table
 
 
 def listing(lines: Sequence[str]) -> RenderableType:
@@ -371,8 +384,9 @@ def _cut(cell: Text, width: int) -> Text:
         return cell
     shown = cell.copy()
     shown.truncate(max(width - 1, 0))
-    before, _, _ = shown.plain.rstrip().rpartition(" ")
-    if not cell.plain[len(shown.plain) :].startswith(" ") and 2 * len(before) > width:
+    before, _, word = shown.plain.rpartition(" ")
+    is_whole = not word or cell.plain.startswith(" ", len(shown.plain))
+    if not is_whole and 2 * len(before) > width:
         shown.truncate(len(before))
     shown.rstrip()
     return shown.append("…")
