@@ -24,9 +24,8 @@ _HELP = "NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or 
 
 @app.command(cls=Command)
 @examples(
-    "aotc diff model.aotc release.aotc.zip",
-    "aotc diff model.aotc release.aotc.zip --fail-on placement,precision,size:1.05",
     "aotc diff model.onnx model.aotc",
+    "aotc diff model.aotc release.aotc.zip --fail-on placement,precision,size:1.05",
 )
 def diff(
     a: Annotated[Path, typer.Argument(metavar="A", parser=artifact_path, help=_HELP)],
