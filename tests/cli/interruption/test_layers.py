@@ -96,9 +96,10 @@ def verified(folder: Path, name: str) -> str:
 
 def test_a_build_replaces_an_artifact_of_a_lower_layer(image: Image, lower: Path) -> None:
     words = ("build", "linear.onnx", "-o", "old.aotc", *KEY, "--dim", "batch=2")
-    image(*words).refused("AOTC-I017", 3)
-    assert image(*words, "--force").status == 0
-    assert verified(image.result, "old.aotc") == verified(lower, "other.aotc")
+    # It is of the same model and key.
+    for force in ((), ("--force",)):
+        assert image(*words, *force).status == 0
+        assert verified(image.result, "old.aotc") == verified(lower, "other.aotc")
     assert image.names() == {each.name for each in lower.iterdir()}
 
 
