@@ -21,6 +21,7 @@ ROOT = HERE.parents[1]
 SOURCES = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "NOTICE"),
     *(".pre-commit-config.yaml", "docs", "examples", "manifests", "profiles"),
+    *("benchmarks/rows", "ci/templates"),
 )
 
 
