@@ -246,7 +246,7 @@ def test_a_folder_that_cannot_be_used(
     refused = check(aotc, option, str(copy)).refused(code, 3)
     assert refused["where"].startswith(str(copy))
     assert "--renew-answers" in refused["fix"]
-    # What is wrong with a folder does not matter to what makes it anew; a form it does not know may.
+    # What is wrong with a folder is no matter to what makes it anew, unless it is not known.
     if option == "--keep-answers" and spoil in (damaged_value, other_form):
         words = ("--keep-answers", str(copy), "--renew-answers", "--pattern", "small*")
         assert check(aotc, *words).status == 0
