@@ -246,7 +246,8 @@ def test_a_folder_that_cannot_be_used(
     refused = check(aotc, option, str(copy)).refused(code, 3)
     assert refused["where"].startswith(str(copy))
     assert "--renew-answers" in refused["fix"]
-    if option == "--keep-answers":
+    # What is wrong with a folder is no matter to what makes it anew, unless it is not known.
+    if option == "--keep-answers" and spoil in (damaged_value, other_form):
         words = ("--keep-answers", str(copy), "--renew-answers", "--pattern", "small*")
         assert check(aotc, *words).status == 0
         assert check(aotc, "--keep-answers", str(copy), "--pattern", "small*").status == 0

@@ -14,9 +14,9 @@ from workbench import Built, Workbench, assert_agree, plain_answer, plain_sessio
 from aotc import verify
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
-QUICK = ("densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet")
-# Hundreds of megabytes of weights.
-SLOW = ("bvlc_alexnet", "vgg19", "zfnet512")
+QUICK = ("inception_v1", "resnet50", "shufflenet", "squeezenet")
+# Hundreds of megabytes of weights, or as the quick ones in more nodes.
+SLOW = ("bvlc_alexnet", "densenet121", "inception_v2", "vgg19", "zfnet512")
 NETWORKS = (*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
 
 

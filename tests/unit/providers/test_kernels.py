@@ -174,6 +174,10 @@ def test_what_opset_23_costs_on_cuda() -> None:
     }  # fmt: skip
 
 
+KEPT = json.loads(table_file(TABLE.version).read_text("utf-8"))
+ROWS = {ep: rows_of(KEPT, ep) for ep in (CPU, CUDA)}
+
+
 @settings(max_examples=200, derandomize=True)
 @given(
     key=st.sampled_from(sorted(TABLE.kernels)),
