@@ -1,5 +1,6 @@
 """A service that reads digits: POST /predict with the rows of an 8x8 image."""
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -9,7 +10,7 @@ import aotc
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI):
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Hold the model for as long as the service runs."""
     with aotc.load("build/tutorial/int8.aotc") as app.state.model:
         yield

@@ -17,8 +17,8 @@ from repository import ROOT
 
 import aotc
 
-# What few readers have, and these tests neither.
-UNTYPED = ("torch",)
+# Packages without types, or that these tests lack.
+UNTYPED = ("onnxruntime", "torch")
 EXAMPLES = [
     pytest.param(page, block, id=f"{page.path}:{block.line}")
     for page in pages()

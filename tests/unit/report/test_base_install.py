@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,7 +165,9 @@ def test_authenticity_is_what_a_host_without_onnx_runtime_is_asked(
         text=True,
         check=False,
     ).stdout
-    assert shown.splitlines()[0].endswith("AUTHENTIC: whether it runs on a host was not asked")
+    # A long path leaves the line no room.
+    headline = " ".join(shown.partition("\n\n")[0].split())
+    assert headline.endswith("AUTHENTIC: whether it runs on a host was not asked")
 
 
 def test_a_host_without_onnx_runtime_says_how_to_ask_when_it_is_asked(
@@ -176,7 +179,11 @@ def test_a_host_without_onnx_runtime_says_how_to_ask_when_it_is_asked(
         "pip install \"onnxruntime>=1.31.0,<1.32\"; 'aotc verify' judges for another host with "
         "--target NAME, and for none with --target none"
     )
-    status, said = verified(python, tmp_path, "--target", "linux-x86-64")
+    # Of the hosts that the release knew.
+    newer = (ROOT / "profiles" / "targets" / "linux-x86-64.yaml").read_text("utf-8")
+    target = tmp_path / "linux-x86-64.yaml"
+    target.write_text(re.sub('onnxruntime: "[0-9.]*"', 'onnxruntime: "1.31.1"', newer))
+    status, said = verified(python, tmp_path, "--target", str(target))
     assert (status, said["verdict"]) == (0, "optimal")
     program = (
         "import sys, aotc; report = aotc.verify(sys.argv[1], key=sys.argv[2]); "

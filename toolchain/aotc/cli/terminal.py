@@ -44,7 +44,7 @@ _GAP = 2
 _LEAST_CELL = 8
 # A path, a URL, or a digest.
 _UNIT: Final = re.compile(r"(\d[^\s,]*) (?=\d|[kMGT]?B\b|[mu]?s\b)")
-_BREAKABLE: Final = re.compile("/.*/|[0-9a-f]{40}")
+_BREAKABLE: Final = re.compile("/.*/|[0-9a-f]{16}")
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
 
