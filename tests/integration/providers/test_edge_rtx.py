@@ -445,7 +445,7 @@ def host(folder: Path, **fields: Any) -> Path:
         "architecture": "x86_64",
         "libc": {"name": "glibc", "version": "2.39"},
         "isa": ["sse4_1", "sse4_2", "avx", "avx2", "fma", "f16c"],
-        "onnxruntime": ".".join(ort.__version__.split(".")[:3]),
+        "onnxruntime": "1.31.1",
         "providers": [RTX, CUDA, CPU],
         "plugins": [{"name": PLUGIN, "version": "0.5.0"}],
         "nvidia_driver": "580.95.05",

@@ -238,6 +238,8 @@ KNOWN_PROVIDERS: Final = (
         ),
         compilers=("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"),
         asynchronous=True,
+        # Of its hosts, those that have CUDA too have no newer wheel.
+        runtimes=((1, 31),),
     ),
 )
 BY_NAME: Final[Mapping[str, KnownProvider]] = {row.name: row for row in KNOWN_PROVIDERS}
