@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
+from made_models import linear, save
 from repository import ROOT
 from schemas import path_of
 
@@ -63,9 +64,14 @@ def test_build_answers_with_data(home: Path, capsys: pytest.CaptureFixture[str])
     built = document(capsys, "build")
     assert built["development_key"] is True
     assert [each["name"] for each in built["variants"]] == ["portable"]
-    assert main(words) == 3
+    # An artifact of the same model is replaced; of another model it is not, unless by force.
+    assert main(words) == 0
+    other = home / "other.onnx"
+    save(linear(), other)
+    capsys.readouterr()
+    assert main(["build", str(other), *words[4:]]) == 3
     assert document(capsys, "error")["errors"][0]["code"] == "AOTC-I017"
-    assert main([*words, "--force"]) == 0
+    assert main(["build", str(other), *words[4:], "--force"]) == 0
 
 
 def test_inspect(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:

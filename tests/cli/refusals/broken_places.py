@@ -55,6 +55,7 @@ ROWS: Mapping[str, str] = {
     "store remove": "{id} --store {out}/other-store",
     "pack": "{in}/made.aotc -o {out}/new.zip",
     "unpack": "{in}/made.zip -o {out}/new-unpacked.aotc",
+    "export": "{in}/made.aotc -o {out}/new-export --key {in}/key.pub",
     "sign": "{out}/made.aotc --key {in}/other.pem --trust {in}/key.pub",
     "attest": "{out}/made.aotc --approve --channel prod --expires 2090-01-01 --key {in}/key.pem",
     "trust init": "-o {out}/new-policy.yaml --name shop --signer ci={in}/key.pub",

@@ -31,7 +31,7 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
 def test_the_command_line_sets_only_fields_of_the_request() -> None:
     # How the command answers and reports is its own; an identity, or an expired one, is a
     # `key` of the library.
-    own = {"json", "reports", "form", "summary"}
+    own = {"json", "reports", "beside", "form", "summary"}
     own |= {"keyless", "identity_token", "trust_config", "allow_expired"}
     asked = set(inspect.signature(build).parameters) - own
     assert asked == FIELDS.keys() - {"progress", "journal", "workers"}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aotc.cli.grammar import Context
 
 _ROWS: Final = (
-    ("init", "init", "Write a profile, a CI job and a .gitignore for a model."),
+    ("init", "init", "Write a profile, CI jobs and a .gitignore for a model."),
     ("build", "build", "Build a signed artifact from an ONNX model, and prove it."),
     ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
     ("inspect", "inspect", "Show what an artifact or a model contains, unverified."),
