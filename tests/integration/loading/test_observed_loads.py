@@ -103,6 +103,16 @@ def test_a_load_that_fails_is_a_warning(
     assert line.getMessage() == f"{bad}: unverified: {', '.join(fields(line)['codes'])}"
 
 
+def test_a_load_without_its_keys_is_a_failed_load(
+    digits: BuiltArtifact, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    absent = tmp_path / "absent.pub"
+    with pytest.raises(AotcError):
+        aotc.load(digits.path, trust=absent)
+    (line,) = (each for each in lines(caplog, "aotc.load") if each.levelno == logging.WARNING)
+    assert line.getMessage() == f"{digits.path}: not loaded: AOTC-I001 [{absent}]"
+
+
 def test_text_of_an_artifact_cannot_make_lines(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(AotcError):
         aotc.load("no\nsuch\x1b[31m.aotc")

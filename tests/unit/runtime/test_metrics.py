@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +142,46 @@ def test_what_is_closed_is_not_there(metrics: PrometheusMetrics, telemetry: Tele
     found = samples(metrics.text())
     assert found[sample("aotc_models_loaded")] == found[sample("aotc_models_ready")] == 0
     assert not [name for name, *_ in found if name == "aotc_model_info"]
+
+
+def test_what_was_dropped_or_left_by_a_fork_is_not_there(metrics: PrometheusMetrics) -> None:
+    made = Telemetry(["small", "large"])
+    made.begin(loaded_model())
+    made.change(ready=True)
+    assert samples(metrics.text())[sample("aotc_models_ready")] == 1
+    made.leave_to_parent()
+    kept = Telemetry(["small", "large"])
+    kept.begin(loaded_model())
+    del kept
+    gc.collect()
+    found = samples(metrics.text())
+    assert found == {sample("aotc_models_loaded"): 0, sample("aotc_models_ready"): 0}
+
+
+def test_where_another_takes_its_place_nodes_are_of_that_one(metrics: PrometheusMetrics) -> None:
+    before, after = Telemetry(["small", "large"]), Telemetry(["tiny"])
+    before.begin(loaded_model())
+    tiny = LoadedVariant("tiny", "CPUExecutionProvider", "keep", {"CPUExecutionProvider": 5}, 0, ())
+    after.begin(LoadedModel("toy", "cd" * 32, "", "optimal", [tiny]))
+    before.end()
+    nodes = {at: value for at, value in samples(metrics.text()).items() if "nodes" in str(at[0])}
+    assert nodes == {
+        sample("aotc_nodes", variant="tiny", provider="CPUExecutionProvider"): 5,
+        sample("aotc_nodes_misplaced", variant="tiny"): 0,
+    }
+
+
+def test_a_folder_of_workers_that_is_not_there_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path / "absent")
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", folder)
+    with pytest.raises(AotcError) as caught:
+        PrometheusMetrics(registry=None)
+    assert caught.value.line() == (
+        f"AOTC-I001 PROMETHEUS_MULTIPROC_DIR is not a folder [{folder}]"
+    )
+    assert caught.value.fix == "Create it empty before Python starts."
 
 
 def test_a_model_that_was_loaded_before_is_there(telemetry: Telemetry) -> None:

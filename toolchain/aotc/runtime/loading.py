@@ -106,8 +106,6 @@ def load(
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
     operators = tuple(Path(path) for path in custom_ops or ())
     imports, placed = EngineImports(), CudaPlace(index=device, stream=stream)
-    # 1.
-    trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
 
     def take_stored(reads: Callable[[Manifest], Collection[str]]) -> StoredArtifact:
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
@@ -120,7 +118,11 @@ def load(
 
     with Load(path, name) as told, ExitStack() as opened:
         opened.push(imports.end_if_interrupted)
+        # 1.
         with told.stage("verify"):
+            trusted = resolve(
+                trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state
+            )
             stored = take_stored(reads)
         opened.callback(stored.hold.close)
         # 2.

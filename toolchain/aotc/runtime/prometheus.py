@@ -73,7 +73,8 @@ class PrometheusMetrics:
     ) -> None:
         """`registry` is where they are registered; "default" is the client's, None is nowhere.
 
-        Raises AOTC-I019 if `prometheus_client` is not installed.
+        Raises AOTC-I019 if `prometheus_client` is not installed, and I001 if
+        $PROMETHEUS_MULTIPROC_DIR is no folder.
         """
         self._client = _client()
         self._registry: Any = self._client.REGISTRY if registry == "default" else registry
@@ -81,9 +82,6 @@ class PrometheusMetrics:
         if self._registry is not None:
             self._registry.register(self)
         reporting.listen(self._sink)
-        for model in reporting.open_models():
-            self._sink.describe(model)
-            self._sink.changed(model)
 
     def collect(self) -> Iterator[prometheus.Metric]:
         """All metric families of this process, as a registry asks for them."""
@@ -94,6 +92,7 @@ class PrometheusMetrics:
         client = self._client
         registry = client.CollectorRegistry(auto_describe=False)
         if _SHARED in os.environ:
+            self._sink.count_models()
             from prometheus_client.multiprocess import MultiProcessCollector
 
             # It registers itself.
@@ -127,8 +126,10 @@ class _Sink(Listener):
         self._counts: dict[tuple[str, ...], prometheus.Counter] = {}
         self._times: dict[tuple[object, ...], prometheus.Histogram] = {}
         self._begun: set[tuple[str, ...]] = set()
+        self._stated: set[tuple[str, ...]] = set()
 
     def collect(self) -> Iterator[prometheus.Metric]:
+        self.count_models()
         for instrument in (*self._counters.values(), *self._gauges.values()):
             yield from instrument.collect()
         histograms = tuple(self._histograms.values())
@@ -140,33 +141,37 @@ class _Sink(Listener):
 
     def loaded(self, load: TimedLoad, model: LoadedModel) -> None:
         self._count("aotc_loads", model.name)
-        self.describe(model)
         for stage in load.stages:
             self._set("aotc_load_duration_seconds", stage.seconds, model.name, stage.name)
-
-    def describe(self, model: LoadedModel) -> None:
-        """What does not change as long as it is loaded."""
-        for variant in model.variants:
-            self._set("aotc_model_info", 1, *_info(model, variant))
-            for provider, nodes in variant.nodes.items():
-                self._set("aotc_nodes", nodes, model.name, variant.name, provider)
-            self._set("aotc_nodes_misplaced", variant.misplaced, model.name, variant.name)
 
     def failed(self, load: TimedLoad, code: str, where: str) -> None:
         self._count("aotc_load_failures", load.label, code)
 
     def changed(self, model: LoadedModel) -> None:
-        alike = [each for each in reporting.open_models() if each.name == model.name]
-        self._set("aotc_models_loaded", len(alike), model.name)
-        self._set("aotc_models_ready", sum(each.ready for each in alike), model.name)
-        if model.open or any(each.artifact == model.artifact for each in alike):
-            return
-        for variant in model.variants:
-            if _SHARED in os.environ:
-                # There, nothing can be removed.
-                self._set("aotc_model_info", 0, *_info(model, variant))
+        self.count_models()
+
+    def count_models(self) -> None:
+        """State which models are open now; nobody tells of one that was dropped, or left by a fork.
+
+        What is no more is removed, or 0: counts, and all in a shared folder, where nothing can be.
+        """
+        found: dict[tuple[str, ...], int] = {}
+        for model in reporting.open_models():
+            for name, by in (("aotc_models_loaded", 1), ("aotc_models_ready", model.ready)):
+                found[name, model.name] = found.get((name, model.name), 0) + by
+            for variant in model.variants:
+                found["aotc_model_info", *_info(model, variant)] = 1
+                found["aotc_nodes_misplaced", model.name, variant.name] = variant.misplaced
+                for provider, nodes in variant.nodes.items():
+                    found["aotc_nodes", model.name, variant.name, provider] = nodes
+        for name, *labels in self._stated - found.keys():
+            if _SHARED in os.environ or name in ("aotc_models_loaded", "aotc_models_ready"):
+                self._set(name, 0, *labels)
             else:
-                self._gauges["aotc_model_info"].remove(*_info(model, variant))
+                self._gauges[name].remove(*labels)
+        self._stated = set(found)
+        for (name, *labels), value in found.items():
+            self._set(name, value, *labels)
 
     def call(self, model: LoadedModel, call: Call) -> None:
         labels = (model.name, call.variant)
@@ -219,6 +224,14 @@ _shared: list[_Sink] = []
 def _sink(client: Any) -> _Sink:
     if _SHARED not in os.environ:
         return _Sink(client)
+    if not os.path.isdir(folder := os.environ[_SHARED]):
+        # The client would fail at each call, in which nobody sees it.
+        raise AotcError(
+            "AOTC-I001",
+            f"{_SHARED} is not a folder",
+            where=folder,
+            fix="Create it empty before Python starts.",
+        )
     if not _shared:
         _shared.append(_Sink(client))
     return _shared[0]
