@@ -403,8 +403,12 @@ def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
 
 def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:
     report = failed_build(tmp_path, HOSTILE)
-    many = replace(report, gates=report.gates * 500, refusals=report.refusals * 500)
-    text = report_text(many, "r.md")
+    refusals = [
+        replace(each, what=f"{i}{each.what}", place=None)
+        for i in range(500)
+        for each in report.refusals
+    ]
+    text = report_text(replace(report, gates=report.gates * 500, refusals=refusals), "r.md")
     assert len(text) <= MAX_CHARACTERS == 65536
     assert "and 980 more" in text
 
@@ -414,7 +418,12 @@ def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
     gates = [
         replace(gate, measured=f"{i}{gate.measured}") for i in range(20) for gate in report.gates
     ]
-    text = report_text(replace(report, gates=gates, refusals=report.refusals * 15), "r.md")
+    refusals = [
+        replace(each, what=f"{i}{each.what}", place=None)
+        for i in range(15)
+        for each in report.refusals
+    ]
+    text = report_text(replace(report, gates=gates, refusals=refusals), "r.md")
     assert len(text) <= MAX_CHARACTERS
     assert text.count("- **AOTC-") == 20
     tables = re.findall(r"<summary>(\w+) ", text)
@@ -426,6 +435,29 @@ def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
     assert "Too long" not in few
 
 
+def test_breaches_of_one_limit_are_told_once(tmp_path: Path) -> None:
+    report = failed_build(tmp_path)
+    refusals = [
+        replace(
+            report.refusals[0], where=f"variant {variant}, fixture sample{i}", found=f"error {i}"
+        )
+        for variant in "ab"
+        for i in range(5 if variant == "a" else 1)
+    ]
+    fix = f"Do this. {'And that. ' * 60}"
+    text = report_text(
+        replace(report, refusals=[replace(each, fix=fix) for each in refusals]), "r.md"
+    )
+    assert text.count("- **AOTC-N001 parity breach**") == 2
+    assert (
+        "  also: `variant a, fixture of your samples 2: error 1; "
+        "variant a, fixture of your samples 3: error 2; "
+        "variant a, fixture of your samples 4: error 3; and 1 more`"
+    ) in text
+    # A fix is of no use in part.
+    assert text.count(f"fix: `{fix}`") == 2
+
+
 def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     measurements = (
         Measurement(name="size", subject="a", value=65777664.0, unit="B"),
@@ -433,7 +465,7 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     )
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "`65,777,664 B` |" in text
-    assert "`0.25 s` |" in text
+    assert "`250 ms` |" in text
 
 
 # What a build's Markdown begins with: its figures, beside those of an earlier artifact.

@@ -178,9 +178,7 @@ def test_a_folder_of_workers_that_is_not_there_is_told_at_once(
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", folder)
     with pytest.raises(AotcError) as caught:
         PrometheusMetrics(registry=None)
-    assert caught.value.line() == (
-        f"AOTC-I001 PROMETHEUS_MULTIPROC_DIR is not a folder [{folder}]"
-    )
+    assert caught.value.line() == (f"AOTC-I001 PROMETHEUS_MULTIPROC_DIR is not a folder [{folder}]")
     assert caught.value.fix == "Create it empty before Python starts."
 
 

@@ -18,7 +18,9 @@ from aotc.spec.run_report import RunReport
 # Of a comment.
 MAX_CHARACTERS: Final = 65536
 _MAX_ROWS: Final = 60
+# Of a cell of a table, and of a line that stands alone, such as a fix.
 _LONGEST: Final = 240
+_LONGEST_LINE: Final = 1000
 _SIGNS: Final = {"good": "✅ ", "bad": "❌ ", "warn": "⚠️ "}
 
 
@@ -50,7 +52,7 @@ def _text(part: Part) -> str:
         case Heading():
             return f"### {_SIGNS.get(part.mood, '')}{_code(part.text)} {part.status}".rstrip()
         case Facts():
-            rows = [(label, _code(text)) for label, text in part.rows if text]
+            rows = [(label, _code(text, _LONGEST_LINE)) for label, text in part.rows if text]
             if part.title:
                 return "  \n".join((f"- **{part.title}**", *(f"  {k}: {text}" for k, text in rows)))
             return " · ".join(f"{label} {text}" for label, text in rows)
@@ -80,9 +82,9 @@ def _table(part: Table) -> str:
     return "\n".join((title, "", *lines, "", "</details>"))
 
 
-def _code(text: Cell) -> str:
+def _code(text: Cell, longest: int = _LONGEST) -> str:
     """`text` in a code span; nothing for an empty text."""
-    shown = printable(text if isinstance(text, str) else "; ".join(text), _LONGEST)
+    shown = printable(text if isinstance(text, str) else "; ".join(text), longest)
     if not shown.strip():
         return ""
     # A run of backticks as long as the fence would end the span.

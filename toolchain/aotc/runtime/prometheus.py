@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.errors import AotcError, install_extra
@@ -224,7 +225,8 @@ _shared: list[_Sink] = []
 def _sink(client: Any) -> _Sink:
     if _SHARED not in os.environ:
         return _Sink(client)
-    if not os.path.isdir(folder := os.environ[_SHARED]):
+    folder = os.environ[_SHARED]
+    if not Path(folder).is_dir():
         # The client would fail at each call, in which nobody sees it.
         raise AotcError(
             "AOTC-I001",

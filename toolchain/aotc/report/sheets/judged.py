@@ -23,7 +23,7 @@ from aotc.report.sheet import (
     table,
     with_fixtures_in_words,
 )
-from aotc.report.wording import breach_issue, issues_of
+from aotc.report.wording import Issue, breach_issue, issues_of
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import (
     ERROR,
@@ -39,6 +39,7 @@ from aotc.spec.run_report import (
 # The report in JSON lists all.
 _MAX_BREACHES: Final = 20
 _MAX_UNJUDGED: Final = 4
+_MAX_ALSO: Final = 3
 _MAX_FIGURES: Final = 12
 _OUTCOMES: Final = {
     "passed": ("passed", PASSED),
@@ -56,11 +57,12 @@ def run_sheet(report: RunReport) -> Sheet:
     concerned = dict.fromkeys(
         tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
     )
+    breaches = _breaches(report.refusals)
     return [
         Heading(f"aotc {report.command}", *_outcome(report)),
         *_figures(report),
         *_gates_in_words(report),
-        *map(_breach, report.refusals[:_MAX_BREACHES]),
+        *breaches[:_MAX_BREACHES],
         *(_concerned(rows) for rows in concerned if rows),
         Facts([*((name.replace("_", " "), getattr(report, name)) for name in names), base]),
         table(
@@ -183,7 +185,7 @@ def _gates_in_words(report: RunReport) -> Iterator[Part]:
     if unjudged:
         words = [_unjudged(gate) for gate in unjudged]
         yield Facts([("not judged", [*words[:_MAX_UNJUDGED], *_more(words, _MAX_UNJUDGED)])])
-    if (more := len(report.refusals) - _MAX_BREACHES) > 0:
+    if (more := len(_breaches(report.refusals)) - _MAX_BREACHES) > 0:
         yield Note(f"Of the breaches {_MAX_BREACHES} are shown, and {more} more are in JSON.")
 
 
@@ -202,9 +204,24 @@ def _more(words: Sequence[str], shown: int) -> list[str]:
     return [f"and {len(words) - shown} more"] if len(words) > shown else []
 
 
-def _breach(refusal: Refusal) -> Facts:
-    issue = breach_issue(refusal)
-    rows = [*issue.labelled, ("stated at", _place(issue.place))]
+def _breaches(refusals: Sequence[Refusal]) -> list[Facts]:
+    """Each breach with its fix; those of one limit in one variant are told by the first."""
+    alike: dict[tuple[object, ...], list[Issue]] = {}
+    for refusal in refusals:
+        issue = breach_issue(refusal)
+        variant = issue.where.partition(", fixture")[0]
+        limit = issue.place if issue.expected and issue.place else issue
+        alike.setdefault((issue.code, variant, issue.expected, limit), []).append(issue)
+    return [_breach(*issues) for issues in alike.values()]
+
+
+def _breach(issue: Issue, *others: Issue) -> Facts:
+    also = [f"{each.where}: {each.found}" for each in others]
+    rows = [
+        *issue.labelled,
+        ("stated at", _place(issue.place)),
+        ("also", [*also[:_MAX_ALSO], *_more(also, _MAX_ALSO)]),
+    ]
     return Facts(rows, f"{issue.code} {issue.title}")
 
 
@@ -219,5 +236,7 @@ def _concerned(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Table:
 
 def _value(measurement: Measurement) -> str:
     """A measured value with its unit; bytes are counted, and so in full."""
+    if measurement.unit == "s":
+        return duration(measurement.value)
     digits = ",.0f" if measurement.unit == "B" else ",.6g"
-    return f"{measurement.value:{digits}} {measurement.unit}"
+    return f"{measurement.value:{digits}} {measurement.unit}".rstrip()
