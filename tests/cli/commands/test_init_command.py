@@ -212,6 +212,31 @@ def test_workflows_that_it_wrote_for_the_model_are_brought_up_to_date(aotc: Comm
     assert workflow.read_text() == current
 
 
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_a_second_model_is_told_that_nothing_builds_it(ci: str, repository: Path) -> None:
+    first, second = with_model(repository / "a"), with_model(repository / "b")
+    assert first("init", "model.onnx", "--ci", ci).document["of_others"] == []
+    before = {path: path.read_bytes() for path in repository.rglob("*.yml")}
+    # Of one name, in another folder: it is not taken for the first.
+    for words in ((), ("--force",)):
+        found = second("init", "model.onnx", "--ci", ci, *words)
+        assert (
+            found.document["of_others"]
+            == {
+                "github": [
+                    "../.github/workflows/aotc.yml",
+                    "../.github/workflows/aotc-release.yml",
+                ],
+                "gitlab": ["../.gitlab-ci.yml"],
+            }[ci]
+        )
+        assert before == {path: path.read_bytes() for path in repository.rglob("*.yml")}
+    said = second.plain("init", "model.onnx", "--ci", ci).stdout
+    assert "kept, and not about this model, which they do not build\n  ../.git" in said
+    assert "  add it to them, or rename them and repeat 'aotc init'\n" in said
+    assert first("init", "model.onnx", "--ci", ci).document["of_others"] == []
+
+
 def with_model(folder: Path) -> Command:
     """The command in a new folder with a model."""
     folder.mkdir(parents=True)

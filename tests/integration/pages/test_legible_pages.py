@@ -131,7 +131,15 @@ def test_limits_that_a_profile_does_not_state(tmp_path: Path) -> None:
             command="build",
             outcome="failed",
             gates=(Gate(name=name, subject="payload", status="failed", place=place),),
-            refusals=(Refusal(code="AOTC-M003", what="slow", found="2 s", place=place),),
+            refusals=(
+                Refusal(
+                    code="AOTC-M003",
+                    what="slow",
+                    where="variant a, fixture sample3",
+                    found="2 s",
+                    place=place,
+                ),
+            ),
         )
         return list(profile_lines(run))
 
@@ -143,7 +151,8 @@ def test_limits_that_a_profile_does_not_state(tmp_path: Path) -> None:
     title, said = lines("parity.float32", 1)
     assert text_of(said) == (
         "The profile states no parity.float32, so its default holds: "
-        "AOTC-M003 load time exceeds its budget slow; found 2.00 s"
+        "AOTC-M003 load time exceeds its budget in variant a, fixture of your samples 4; "
+        "slow; found 2.00 s"
     )
     file.unlink()
     assert lines("budgets.load_seconds", 63) == []

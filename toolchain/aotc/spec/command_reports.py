@@ -119,6 +119,9 @@ class InitReport:
     to_add: Annotated[
         Mapping[str, str], "what a file of the user's, which was kept, needs for the job, by path"
     ] = field(default_factory=dict)
+    of_others: Annotated[
+        tuple[str, ...], "files of the CI that were kept, and do not name this model"
+    ] = ()
 
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]

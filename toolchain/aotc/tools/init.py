@@ -44,6 +44,8 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 # What aotc wrote and users do not edit; all else is theirs once it is there.
 _OWN: Final = "gitlab/aotc.gitlab-ci.yml"
+# How templates name a model.
+_NAMED: Final = {"@FOLDER@": "'@FOLDER@'", "@MODEL@": "'@MODEL@'", "@ARTIFACT@": "@ARTIFACT@"}
 # How a file begins that aotc wrote.
 _MARK: Final = b"# Written by 'aotc init'"
 
@@ -56,7 +58,7 @@ def start_project(
     What a CI reads goes to the top of the git repository, if the folder is in one.  A file that
     exists stays, but for these: with `force`, what aotc wrote for the CI and this model is brought
     up to date, and .gitignore gets the lines that it lacks.  What a pipeline that stays would have
-    to be given is in the answer.
+    to be given, and which files that stay are about other models, is in the answer.
     Raises AOTC-I071 if the CI could not name the model or its folder, I017 if another file of
     aotc's own exists, unless `force`, or something that is not a file, and I018 and I026 if one
     cannot be written; all but the last two before anything is written.
@@ -75,11 +77,15 @@ def start_project(
         "@ARTIFACT@": artifact,
     }
     above = PurePosixPath(os.path.relpath(top, folder.resolve()) if top is not None else ".")
+    of_others = []
     for template, path in _TEMPLATES[ci].items():
         text, target = _filled(template, words), folder / above / path
-        own = template == _OWN or (force and _is_ours(target, f"{artifact}.zip"))
+        is_marked, is_about = _found(target, template, words)
+        own = template == _OWN or (force and is_marked and is_about)
         texts[above / path] = text
         actions[above / path] = _action(target, text if own else "")
+        if actions[above / path] == "kept" and not is_about:
+            of_others.append(str(above / path))
     _refuse_replacing(folder, actions, force)
     to_add = _to_add(folder / above / _PIPELINE, texts.get(above / _PIPELINE, ""))
     texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
@@ -99,6 +105,7 @@ def start_project(
         dims=free_dims(inputs),
         files=tuple(InitFile(path=str(each), action=actions[each]) for each in texts),
         to_add={str(above / _PIPELINE): to_add} if to_add else {},
+        of_others=() if to_add else tuple(of_others),
     )
 
 
@@ -143,13 +150,19 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _is_ours(path: Path, artifact: str) -> bool:
-    """Whether a file is one that aotc wrote for this artifact."""
+def _found(path: Path, template: str, words: Mapping[str, str]) -> tuple[bool, bool]:
+    """Of the file at `path`: whether aotc wrote it, and whether it is about this model.
+
+    It is if it names all that its template would: another model may have the same name elsewhere.
+    """
     try:
         found = read_at_most(path, _MAX_BYTES)
     except OSError:
-        return False
-    return found.startswith(_MARK) and artifact.encode("utf-8") in found
+        return False, False
+    stated = (data_folder("ci/templates") / template).read_text("utf-8")
+    # Within quotes, as most words are in a template, a name is not a part of another.
+    named = [text.replace(mark, words[mark]) for mark, text in _NAMED.items() if text in stated]
+    return found.startswith(_MARK), all(name.encode("utf-8") in found for name in named)
 
 
 def _action(path: Path, text: str = "") -> FileAction:

@@ -10,7 +10,7 @@ from aotc.base.errors import AotcError, Place
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.report.html.page import flowing, in_units, shown_name, tag
-from aotc.report.wording import title_of
+from aotc.report.wording import in_words, title_of
 from aotc.spec.run_report import RunReport
 
 # Of a file that is shown; a profile is far smaller.
@@ -25,7 +25,7 @@ _LONGEST_LINE: Final = 240
 class _Failure:
     """Why a line failed: its code and title, what happened, was expected and was found.
 
-    `setting` is what the line states, empty where that is not known.
+    `setting` is what the line states, and `variant` where it failed; empty where that is not known.
     """
 
     title: str
@@ -33,6 +33,7 @@ class _Failure:
     expected: str
     found: str
     setting: str = ""
+    variant: str = ""
 
 
 def profile_lines(run: RunReport) -> Iterator[Element]:
@@ -58,6 +59,7 @@ def _by_file(run: RunReport) -> dict[str, dict[int, list[_Failure]]]:
                 each.expected,
                 each.found,
                 settings.get(each.place, ""),
+                in_words(each.where) if each.where.startswith("variant ") else "",
             ),
         )
         for each in run.refusals
@@ -146,6 +148,7 @@ def _said(failure: _Failure) -> Iterator[Element | str]:
     yield tag("b", *flowing(failure.title))
     between = " "
     for name, text in (
+        ("in ", failure.variant),
         ("", failure.what),
         ("expected ", failure.expected),
         ("found ", failure.found),
