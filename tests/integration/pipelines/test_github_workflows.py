@@ -508,7 +508,7 @@ def test_a_job_may_do_no_more_than_it_must() -> None:
         for name, job_ in each["jobs"].items()
     }
     assert may == {
-        "build": {"contents": "read", "security-events": "write"},
+        "build": {"actions": "read", "contents": "read", "security-events": "write"},
         "release": {"contents": "write", "id-token": "write"},
         "deploy": None,
     }

@@ -170,7 +170,8 @@ class _Sink(Listener):
                 self._set(name, 0, *labels)
             else:
                 self._gauges[name].remove(*labels)
-        self._stated = set(found)
+        # In place, and never less: of two threads at once, one would forget what the other states.
+        self._stated.update(found)
         for (name, *labels), value in found.items():
             self._set(name, value, *labels)
 
