@@ -630,6 +630,8 @@ def test_without_a_target_authenticity_is_the_question(tmp_path: Path, keys: Key
     _flip(artifact)
     changed = verify(artifact, key=keys.public, target="none")
     assert (changed.ok, changed.verdict) == (False, "unverified")
+    # A gate is there or not whatever the outcome.
+    assert [gate.name for gate in verified_gates(changed)] == list(gates)
 
 
 def test_incompatible_lists_the_reasons(tmp_path: Path, keys: Keys) -> None:

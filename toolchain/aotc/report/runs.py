@@ -124,8 +124,10 @@ def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
             measured=step.detail,
         )
         for step in report.steps
-        # Without a policy there is nothing to judge by one.
-        if not (report.authentic and step.status == "not-run" and step.step.startswith("7 "))
+        # Without a policy there is nothing to judge by one, whatever the outcome.
+        if step.status != "not-run"
+        or not step.step.startswith("7 ")
+        or not (report.authentic or step.detail)
     )
     # A variant that does not run here refuses nothing while another one does.
     lost = report.verdict in ("incompatible", "unverified")
