@@ -517,6 +517,26 @@ def test_markdown_begins_with_the_figures_of_a_build() -> None:
     assert "| this |" not in report_text(replace(built(*SIZES, *CPU), command="bench"), "r.md")
 
 
+def test_where_one_side_has_no_labelled_set_errors_are_told() -> None:
+    judged = (measured("top-1", "variant cpu", 0.9), measured("top-1 of the original", "v", 0.9))
+    # What is no artifact has neither figures nor an id.
+    beside = Beside(artifact="old.aotc", measurements=judged)
+    assert head_of(built(OFF, beside=beside)) == (
+        "### ✅ `aotc build` passed\n"
+        "\n"
+        "|  | this | base |\n"
+        "| --- | --- | --- |\n"
+        "| `verdict` | `passed` | `VERIFIED` |\n"
+        "| `top-1` |  | `0.9` |\n"
+        "| `largest error, on the build host, output 'y, output z'` | `2e-06` |  |\n"
+        "\n"
+        "1 gate passed.\n"
+        "\n"
+        "model `m.onnx` · base `old.aotc`\n"
+        "\n"
+    )
+
+
 def test_figures_stand_beside_those_of_an_earlier_artifact() -> None:
     earlier = Beside(
         artifact="old.aotc",

@@ -52,7 +52,7 @@ def run_sheet(report: RunReport) -> Sheet:
     """The outcome, every breach with its fix, and tables of all that was judged."""
     names = ("model", "model_sha256", "profile", "target", "artifact", "artifact_id")
     beside = report.beside
-    base = ("base", "" if beside is None else f"{beside.artifact} {short(beside.artifact_id)}")
+    base = "" if beside is None else f"{beside.artifact} {short(beside.artifact_id)}".rstrip()
     # Breaches of one variant are often about the same nodes.
     concerned = dict.fromkeys(
         tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
@@ -64,7 +64,9 @@ def run_sheet(report: RunReport) -> Sheet:
         *_gates_in_words(report),
         *breaches[:_MAX_BREACHES],
         *(_concerned(rows) for rows in concerned if rows),
-        Facts([*((name.replace("_", " "), getattr(report, name)) for name in names), base]),
+        Facts(
+            [*((name.replace("_", " "), getattr(report, name)) for name in names), ("base", base)]
+        ),
         table(
             "Gates",
             report.gates,
@@ -105,9 +107,10 @@ def _figures(report: RunReport) -> Iterator[Part]:
     beside = report.beside
     before = {_key(each): each for each in (beside.measurements if beside is not None else ())}
     now = {_key(each): each for each in report.measurements} if report.command == "build" else {}
-    metrics = metrics_of((*now.values(), *before.values()))
+    sides = [metrics_of(each.values()) for each in (now, before) if each]
+    metrics = set().union(*sides)
     # What a labelled set says of the answers is more than by how much they are off.
-    wanted = (SIZE, LATENCY, *sorted(metrics or {ERROR}))
+    wanted = (SIZE, LATENCY, *sorted(metrics), *(() if all(sides) else (ERROR,)))
     keys = [key for key in dict.fromkeys((*now, *before)) if key[0] in wanted]
     keys.sort(key=lambda key: wanted.index(key[0]))
     many = len({variant for _, variant, _ in keys if variant}) > 1
