@@ -111,6 +111,14 @@ def test_a_failure_shows_the_lines_that_state_it(pages: dict[str, Path]) -> None
     )
 
 
+def test_codes_options_and_figures_are_in_one_line() -> None:
+    from aotc.report.html.page import flowing, tag
+
+    said = tag("p", *flowing("AOTC-N006: see --embed-fixtures, or -q; it took 2.5 ms on a-b"))
+    assert [each.text for each in said] == ["AOTC-N006:", "--embed-fixtures,", "2.5 ms"]
+    assert {each.get("class") for each in said} == {"whole"}
+
+
 def test_limits_that_a_profile_does_not_state(tmp_path: Path) -> None:
     """A default has no line of its own, so that none is red; what is around a failure is shown."""
     from aotc.base.errors import Place

@@ -65,7 +65,8 @@ _LONGEST_WORD: Final = 24
 _PART: Final = re.compile(r"[^/\\.,:;=_()\[\]-]*[/\\.,:;=_()\[\]-]+|[^/\\.,:;=_()\[\]-]+")
 _UNBROKEN: Final = 16
 _UNITS: Final = ("s", "ms", "\u00b5s", "B", "kB", "MB", "GB", "TB")
-_CODE: Final = re.compile(r"AOTC-[A-Z]\d{3}[.,:;]?")
+# Codes and options, which a line would break at their hyphens.
+_WHOLE: Final = re.compile(r"AOTC-[A-Z]\d{3}[.,:;]?|['(]?--[a-z-]{1,20}[').,:;]*")
 # A text of so few words is a figure itself.
 _FEW: Final = 2
 # What is told by terminals in ASCII.
@@ -89,7 +90,7 @@ def flowing(text: str) -> Iterator[Content]:
         following = words[index + 1] if whole and index + 1 < len(words) else ""
         if word[-1:].isdigit() and following.rstrip(".,;)") in _UNITS:
             yield tag("span", f"{word} {following}", class_="whole")
-        elif _CODE.fullmatch(word):
+        elif _WHOLE.fullmatch(word):
             yield tag("span", word, class_="whole")
         elif len(word) <= _LONGEST_WORD:
             yield word
