@@ -78,15 +78,9 @@ def init_view(report: InitReport) -> Sheet:
     for path, text in report.to_add.items():
         parts.append(Lines([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
     if report.of_others:
-        parts.append(
-            Lines(
-                [
-                    "kept, and not about this model, which they do not build",
-                    *(f"  {path}" for path in report.of_others),
-                    "  add it to them, or rename them and repeat 'aotc init'",
-                ]
-            )
-        )
+        said = "kept, and not about this model, which they do not build"
+        fix = "add it to them, or rename them and repeat 'aotc init'"
+        parts.append(Lines([said, *(f"  {line}" for line in (*report.of_others, fix))]))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)
     steps = (f"aotc profile check {profile}", f"aotc build {model} --profile {profile}")
     lines = ["next", *(f"  {step}" for step in steps)]
