@@ -7,6 +7,7 @@ import pytest
 from aotc.cli import main as cli
 
 BUILD = "aotc build [OPTIONS] MODEL"
+VERIFY = "aotc verify [OPTIONS] ARTIFACT"
 GROUPS = "aotc COMMAND ..."
 
 
@@ -41,8 +42,34 @@ GROUPS = "aotc COMMAND ..."
         ("infer m.aotc", "there is no command 'infer'; did you mean 'aotc run'?", GROUPS),
         (
             "store rm x",
-            "there is no command 'rm'",
+            "there is no command 'rm'; did you mean 'remove'?",
             "aotc store COMMAND ...",
+        ),
+        (
+            "store gc",
+            "there is no command 'gc'; did you mean 'prune'?",
+            "aotc store COMMAND ...",
+        ),
+        (
+            "profile validate p",
+            "there is no command 'validate'; did you mean 'check'?",
+            "aotc profile COMMAND ...",
+        ),
+        (
+            "trust create",
+            "there is no command 'create'; did you mean 'init'?",
+            "aotc trust COMMAND ...",
+        ),
+        ("store frobnicate", "there is no command 'frobnicate'", "aotc store COMMAND ..."),
+        ("verison", "there is no command 'verison'; did you mean 'aotc --version'?", GROUPS),
+        ("compiel m", "there is no command 'compiel'; did you mean 'aotc build'?", GROUPS),
+        *(
+            (
+                f"{word} build m.onnx",
+                f"there is no option '{word}'; options of a command stand after its name",
+                GROUPS,
+            )
+            for word in ("-q", "--quite")
         ),
         (
             "profile lst",
@@ -72,7 +99,7 @@ GROUPS = "aotc COMMAND ..."
                 "-f": "did you mean '--force'?",
                 "--forse": "did you mean '--force'?",
                 "--outpt": "did you mean '--output'?",
-                "-output": "did you mean '--output'?",
+                "-output": "did you mean '--output NAME.aotc'?",
                 "--calib": "did you mean '--calibration PATH'?",
                 "--device": "did you mean '--target NAME|FILE'?",
                 "--licens": "did you mean '--licence'?",
@@ -80,6 +107,9 @@ GROUPS = "aotc COMMAND ..."
                 "--signer": "did you mean '--key FILE'?",
                 "--silent": "did you mean '--quiet'?",
                 "--version": "did you mean 'aotc --version'?",
+                "-out": "did you mean '--output NAME.aotc'?",
+                "--signing-key": "did you mean '--key FILE'?",
+                **dict.fromkeys(("--onnx", "--model", "-i"), "MODEL stands without an option"),
                 "--channel": "it is an option of 'aotc verify', 'aotc run' or 'aotc bench'",
             }.items()
         ),
@@ -100,6 +130,20 @@ GROUPS = "aotc COMMAND ..."
             "verify m.aotc --runs 5",
             "there is no argument '--runs'; it is an option of 'aotc bench' or 'aotc attest'",
             "aotc verify [OPTIONS] ARTIFACT",
+        ),
+        *(
+            (f"verify m.aotc {word} k", f"there is no argument '{word}'; {meant}", VERIFY)
+            for word, meant in {
+                "--artifact": "ARTIFACT stands without an option",
+                "--pubkey": "did you mean '--key PUB'?",
+                "--certificate-identity": "did you mean '--trust FILE'?",
+                "--tagret": "did you mean '--target'?",
+            }.items()
+        ),
+        (
+            "unpack a.zip -C d",
+            "there is no argument '-C'; did you mean '--output NAME.aotc'?",
+            "aotc unpack [OPTIONS] ARCHIVE",
         ),
         (
             "bench m.aotc --allow 2",

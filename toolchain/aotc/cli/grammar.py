@@ -517,7 +517,7 @@ def read(
     taken = positionals(parameters)
     most = len(arguments) if any(each.nargs == -1 for each in taken) else len(taken)
     if further := [*unknown, *arguments[most:]]:
-        _refuse_unknown(further[0], options, prog, every)
+        _refuse_unknown(further[0], options, prog, every, list(map(label, taken)))
     stated = [*given, *taken[: len(arguments)]]
     missing = [label(each) for each in parameters if each.required and each not in stated]
     if missing:
@@ -534,9 +534,10 @@ def _divided(word: str, options: Mapping[str, TyperOption]) -> tuple[str | None,
     name, equals, value = word.partition("=")
     if name in options:
         return name, value if equals else None
-    # `-oFILE`, but `-output` is a slip of the hand.
-    if word[:2] in options and not word.startswith("--") and f"-{name}" not in options:
-        return word[:2], word[2:]
+    # `-oFILE`, but `-output` and `-out` are slips of the hand.
+    if word[:2] in options and not word.startswith("--"):
+        begun = len(name) > 3 and any(option.startswith(f"-{name}") for option in options)
+        return (None, None) if begun or f"-{name}" in options else (word[:2], word[2:])
     return None, None
 
 
@@ -553,9 +554,13 @@ def _refuse_excluded(
 
 
 def _refuse_unknown(
-    word: str, options: Mapping[str, TyperOption], prog: str, every: Every
+    word: str,
+    options: Mapping[str, TyperOption],
+    prog: str,
+    every: Every,
+    operands: Sequence[str],
 ) -> NoReturn:
-    hint = _option_hint(word, options, prog, every) if word[:1] == "-" else ""
+    hint = _option_hint(word, options, prog, every, operands) if word[:1] == "-" else ""
     refuse(f"there is no argument {word!r}{hint}", prog)
 
 
@@ -576,7 +581,13 @@ def _refuse_word(
     )
 
 
-def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str, every: Every) -> str:
+def _option_hint(
+    word: str,
+    options: Mapping[str, TyperOption],
+    prog: str,
+    every: Every,
+    operands: Sequence[str] = (),
+) -> str:
     from aotc.cli.suggestions import option_meant
 
     spellings = {
@@ -590,6 +601,7 @@ def _option_hint(word: str, options: Mapping[str, TyperOption], prog: str, every
         spellings,
         prog,
         lambda: {name: list(options_by_name(command.params)) for name, command in every().items()},
+        operands,
     )
 
 

@@ -30,20 +30,23 @@ _OPTIONS: Final = {
         "--jobs",
     ),
     "parallel workers concurrency numstreams": ("--streams", "--jobs"),
-    "signer pubkey publickey privatekey pem certificate cert keyfile identity k": (
+    "signer pubkey publickey privatekey pem certificate cert keyfile identity k "
+    "signkey signingkey": (
         "--key",
         "--signer",
         "--authority",
     ),
     "key id": ("--signer", "--key"),
-    "policy roots trustedroot": ("--trust",),
+    "policy roots trustedroot certificateidentity certificateoidcissuer": ("--trust",),
     "overwrite yes y f clobber replace": ("--force",),
     "device provider providers ep executionprovider platform arch backend gpu usegpu cuda os": (
         "--target",
         "--profile",
+        "--variant",
     ),
     "config c configfile options preset": ("--profile",),
-    "out outfile outputfile outputpath outdir outputdir dest destination saveengine engine w": (
+    "out outfile outputfile outputpath outdir outputdir dest destination saveengine engine w "
+    "o output to d c directory": (
         "--output",
         "--output-dir",
     ),
@@ -62,7 +65,16 @@ _OPTIONS: Final = {
     "nocaching disablecache": ("--no-cache",),
     "customop customopslibrary plugins plugin": ("--custom-ops",),
     "profiling dumpprofile perlayer layers": ("--nodes",),
+    "exitcode": ("--fail-on",),
+    "all l": ("--list",),
+    "github gitlab": ("--ci",),
     "usage": ("--help",),
+}
+# Options of other tools for what stands here without one, by its name in usage lines.
+_OPERANDS: Final = {
+    "MODEL": "model onnx inputmodel m i input",
+    "ARTIFACT": "artifact model m",
+    "ARCHIVE": "archive artifact file",
 }
 # And of commands: what stands after `aotc` in their place.
 _COMMANDS: Final = {
@@ -74,7 +86,8 @@ _COMMANDS: Final = {
     "benchmark perf time measure trtexec": "bench",
     "compare": "diff",
     "push deploy load": "install",
-    "rm uninstall delete gc": "store remove",
+    "rm uninstall delete": "store remove",
+    "gc": "store prune",
     "clean purge": "cache clear",
     "new create setup": "init",
     "key keys genkey generate-key generate-key-pair": "keygen",
@@ -99,16 +112,21 @@ def option_meant(
     spellings: Mapping[str, str],
     prog: str,
     others: Callable[[], Mapping[str, Sequence[str]]],
+    operands: Sequence[str] = (),
 ) -> str:
     """The end of a message on an option that a command does not have, or an empty string.
 
     `spellings` are the command's options with how each is written, such as `--dim NAME=SPEC`;
-    `others` tells, when asked, the options of each command.
+    `others` tells, when asked, the options of each command; `operands` are the names of what it
+    takes without an option.
     """
     bare = re.sub("[-_]", "", word).lower()
     precision = precision_meant(bare) or ("NAME" if bare in _PRECISIONS.split() else "")
     if precision and "--precision" in spellings:
         return f"; did you mean '--precision {precision}'?"
+    for operand in operands:
+        if bare in _OPERANDS.get(operand, "").split():
+            return f"; {operand} stands without an option"
     theirs = [own for words, own in _OPTIONS.items() if bare in words.split()]
     found = next((each for own in theirs for each in own if each in spellings), "")
     if found:
@@ -119,9 +137,12 @@ def option_meant(
         return _THREADS
     if word in ("--version", "-V"):
         return "; did you mean 'aotc --version'?"
-    having = [name for name, options in others().items() if word in options and word[:2] == "--"]
-    if prog == "aotc" and having:
-        return "; options of a command stand after its name"
+    every = others()
+    if prog == "aotc":
+        options = dict.fromkeys(option for own in every.values() for option in own)
+        if word in options or near(word, options):
+            return "; options of a command stand after its name"
+    having = [name for name, own in every.items() if word in own and word[:2] == "--"]
     of_group = [name for name in having if f"aotc {name}".startswith(f"{prog} ")]
     named = [f"aotc {name}" for name in of_group or having][:_MOST]
     return f"; it is an option of {_either(named)}" if having else ""
@@ -134,17 +155,25 @@ def command_meant(
 
     `below` tells, when asked, every command by the words that call it; None within a group.
     """
-    if below is not None:
-        for words, own in _COMMANDS.items():
-            if word.lower().lstrip("-") in words.split():
-                return f"; did you mean 'aotc {own}'?"
-        for suffix, own in _FILES.items():
-            if word.endswith(suffix):
-                return f"; did you mean 'aotc {own} {word}'?"
+    known = tuple(known)
+    meaning = {each: own for words, own in _COMMANDS.items() for each in words.split()}
+    own = meaning.get(word.lower(), "")
+    if below is None:
+        # A group has commands of its own for what its neighbours call otherwise.
+        alike = (*own.split()[-1:], *(each for each in meaning if own and meaning[each] == own))
+        found = near(word, known) or next((each for each in alike if each in known), "")
+        return f"; did you mean {found!r}?" if found else ""
+    if own:
+        return f"; did you mean 'aotc {own}'?"
+    for suffix, command in _FILES.items():
+        if word.endswith(suffix):
+            return f"; did you mean 'aotc {command} {word}'?"
     if found := near(word, known):
         return f"; did you mean {found!r}?"
-    same = [name for name in (below or tuple)() if name.rpartition(" ")[2] == word.lower()]
-    return f"; did you mean {_either([f'aotc {name}' for name in same])}?" if same else ""
+    if same := [name for name in below() if name.rpartition(" ")[2] == word.lower()]:
+        return f"; did you mean {_either([f'aotc {name}' for name in same])}?"
+    found = near(word, meaning)
+    return f"; did you mean 'aotc {meaning[found]}'?" if found else ""
 
 
 def _either(names: Sequence[str]) -> str:
