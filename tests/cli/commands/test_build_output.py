@@ -58,6 +58,11 @@ def test_one_file_is_the_folder_packed(aotc: Command, name: str) -> None:
         assert aotc("run", name).document["load"]["artifact_id"] == built.document["artifact_id"]
 
 
+def test_a_suffix_alone_is_a_name_of_one_file(aotc: Command) -> None:
+    assert aotc("build", "model.onnx", "-o", ".zip").status == 0
+    assert zipfile.is_zipfile(aotc.folder / ".zip")
+
+
 def test_one_file_is_shown_as_a_folder_is(aotc: Command) -> None:
     shown = aotc.plain("build", "model.onnx", "-o", "out.zip").stdout
     assert shown.startswith("out.zip  from the build cache; built, proven and signed\n")
@@ -151,6 +156,27 @@ def test_what_is_no_sound_artifact_is_kept(aotc: Command, damage: str) -> None:
     found = aotc("build", "model.onnx").refused("AOTC-I017", 3)
     assert found["what"].startswith("the output exists")
     assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("build", "model.onnx", "-o", "model.aotc/inner.aotc"),
+        ("build", "model.onnx", "-o", "link/inner.zip", "--force"),
+        ("pack", "model.aotc", "-o", "model.aotc/payload/packed.zip"),
+        ("unpack", "model.aotc.zip", "-o", "model.aotc/unpacked.aotc"),
+        ("export", "model.aotc.zip", "-o", "model.aotc/exported"),
+    ],
+)
+def test_nothing_is_written_into_an_artifact(aotc: Command, words: tuple[str, ...]) -> None:
+    (aotc.folder / "link").symlink_to("model.aotc")
+    before = sorted((aotc.folder / "model.aotc").rglob("*"))
+    found = aotc(*words).refused("AOTC-I026", 3)
+    assert found["what"] == (
+        "the output would be within an artifact, which holds what was signed and nothing else"
+    )
+    assert sorted((aotc.folder / "model.aotc").rglob("*")) == before
+    assert aotc("verify", "model.aotc").document["verdict"] == "optimal"
 
 
 def test_external_data_is_part_of_the_model(aotc: Command) -> None:

@@ -87,7 +87,10 @@ def test_an_output_that_exists(built: Command) -> None:
     assert found["what"] == "the output exists and is of another model"
     (built.folder / "mine").mkdir()
     found = built("build", "linear.onnx", "-o", "mine").refused("AOTC-I017", 3)
-    assert found["what"] == "the output exists"
+    assert found["what"] == (
+        "the output exists and is not an artifact, so that --force does not replace it"
+    )
+    assert found["fix"] == "Choose another output with -o, or remove it yourself."
     (built.folder / "mine").rmdir()
     assert (built.folder / "good.aotc/payload/aotc.json").read_bytes() == before
     assert built.leftovers() == []
@@ -112,9 +115,12 @@ def test_a_replacement_that_fails_keeps_the_artifact(built: Command) -> None:
     assert built.leftovers() == []
 
 
+@pytest.mark.parametrize("words", [(), ("--force",)])
 @pytest.mark.parametrize("name", ["mine", "file", "link", "dangling", ".", ".."])
-def test_force_replaces_artifacts_alone(aotc: Command, built: Command, name: str) -> None:
-    """A slip of the hand must not delete a folder of the user's."""
+def test_force_replaces_artifacts_alone(
+    aotc: Command, built: Command, name: str, words: tuple[str, ...]
+) -> None:
+    """A slip of the hand must not delete a folder of the user's; nobody is told to try --force."""
     folder = aotc.folder / "in"
     (folder / "mine").mkdir(parents=True)
     (folder / "mine" / "precious").write_text("x")
@@ -123,9 +129,11 @@ def test_force_replaces_artifacts_alone(aotc: Command, built: Command, name: str
     (folder / "link").symlink_to("kept.aotc")
     (folder / "dangling").symlink_to("nowhere")
     before = sorted(folder.rglob("*"))
-    words = ("build", built.folder / "linear.onnx", "-o", f"in/{name}", "--force")
-    found = aotc(*words).refused("AOTC-I017", 3)
+    found = aotc("build", built.folder / "linear.onnx", "-o", f"in/{name}", *words).refused(
+        "AOTC-I017", 3
+    )
     assert "is not an artifact" in found["what"]
+    assert found["fix"] == "Choose another output with -o, or remove it yourself."
     assert sorted(folder.rglob("*")) == before
     assert aotc.leftovers() == []
 

@@ -157,6 +157,12 @@ def test_an_identity_signs_all_that_a_build_states(
     assert aotc("verify", artifact, "--trust", other, status=1)["refusals"]
     # This user's development key is no reason to trust it.
     assert aotc("verify", artifact, status=1)["refusals"][0]["code"] == "AOTC-G002"
+    # Each time it signs with another key, so what stands there is never known to be its own.
+    (refused,) = aotc(*words, status=3)["errors"]
+    assert (refused["code"], refused["what"]) == (
+        "AOTC-I017",
+        "the output exists and is signed by another key",
+    )
     # A build that the cache has is signed anew, by the same rules.
     again = aotc(*words, "--force")
     assert again["cached"]

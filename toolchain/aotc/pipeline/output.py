@@ -56,7 +56,7 @@ class Output:
     def __init__(self, place: Path, model: str | Path | bytes, *, force: bool) -> None:
         """Raises AOTC-I027 for a name of something else, I017 and I026 as `check_output` does."""
         self.place = place
-        self.packed = self.place.suffix.lower() == SUFFIX
+        self.packed = self.place.name.lower().endswith(SUFFIX)
         self._force = force
         self._standing: Standing | None = None
         if self.place.suffix.lower() in _REFUSED:

@@ -86,6 +86,7 @@ def check_output(
 ) -> None:
     """Raise AOTC-I017 if what is at `place` must stay, AOTC-I026 if nothing can be written there.
 
+    Nothing new is written within an artifact, which would no longer verify.
     Without `force` anything that exists stays.  With it, an output that is a `folder` replaces only
     one of its `kind` with nothing else in it, and a file replaces only a regular file that this
     user may write.  Other folders, links, devices and pipes always stay.
@@ -93,18 +94,30 @@ def check_output(
     """
     try:
         why = reason_to_keep(place, folder=folder, kind=kind, writes_through=writes_through)
-        if why is not None and not force:
-            raise _refusal(place, "the output exists", fix)
         if why:
             what = f"the output exists and {why}, so that --force does not replace it"
             fix = fix or "Choose another output with -o, or remove it yourself."
             raise _refusal(place, what, fix)
-        if why is None and not place.absolute().parent.is_dir():
-            raise AotcError(
-                "AOTC-I026", "the output's folder does not exist", where=str(place.parent)
-            )
+        if why is not None and not force:
+            raise _refusal(place, "the output exists", fix)
+        if why is None:
+            _require_folder(place)
     except OSError as error:
         raise cannot_write(error, "cannot write the output", str(place)) from None
+
+
+def _require_folder(place: Path) -> None:
+    parent = place.absolute().parent
+    if not parent.is_dir():
+        raise AotcError("AOTC-I026", "the output's folder does not exist", where=str(place.parent))
+    parent = parent.resolve()
+    if any(ARTIFACT.is_at(each) for each in (parent, *parent.parents)):
+        raise AotcError(
+            "AOTC-I026",
+            "the output would be within an artifact, which holds what was signed and nothing else",
+            where=str(place),
+            fix="Choose another output, outside of the artifact.",
+        )
 
 
 def reason_to_keep(
