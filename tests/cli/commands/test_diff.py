@@ -66,10 +66,10 @@ def test_areas_that_must_not_differ(aotc: Command) -> None:
     assert done.status == 1
     failed = {each["what"]: each for each in done.document["failed"]}
     assert set(failed) == {
-        "the artifacts differ in their toolchain",
-        "the artifacts differ in their size",
+        "A and B differ in their toolchain",
+        "A and B differ in their size",
     }
-    size = failed["the artifacts differ in their size"]
+    size = failed["A and B differ in their size"]
     assert (size["code"], size["expected"]) == ("AOTC-I061", "at most 0.01 times A's")
     area = next(area for area in done.document["areas"] if area["area"] == "size")
     assert size["found"] == f"{area['ratio']:.4g} times A's"
@@ -84,6 +84,9 @@ def test_areas_that_must_not_differ(aotc: Command) -> None:
 def test_an_area_that_is_not_one(aotc: Command) -> None:
     refused = aotc("diff", "a.aotc", "b.aotc.zip", "--fail-on", "presicion").refused("AOTC-I060", 2)
     assert refused["what"] == "no area is called 'presicion'; did you mean 'precision'?"
+    # Most letters of 'placement', and not near to it.
+    refused = aotc("diff", "a.aotc", "b.aotc.zip", "--fail-on", "latency").refused("AOTC-I060", 2)
+    assert refused["what"].startswith("no area is called 'latency'; known: answers, contents, ")
     assert "exactness, memory and size may have a ratio" in refused["fix"]
 
 

@@ -143,7 +143,7 @@ def report() -> DiffReport:
         failed=(
             Refusal(
                 code="AOTC-I061",
-                what="the artifacts differ in their size",
+                what="A and B differ in their size",
                 where="edge.aotc and cuda.aotc",
                 expected="at most 0.5 times A's",
                 found="0.5005 times A's",

@@ -98,8 +98,8 @@ def test_half_precision_on_another_provider(edge: Built, bench: Workbench) -> No
     half = bench.build(DIGITS / "digits.onnx", "half", profile=profile, precision="float16")
     report = diff(edge.path, half.path, fail_on=["precision", "placement", "size:10", "source"])
     assert [each.what for each in report.failed] == [
-        "the artifacts differ in their precision",
-        "the artifacts differ in their placement",
+        "A and B differ in their precision",
+        "A and B differ in their placement",
     ]
     assert whats(report, "precision") == ["precision", "arithmetic"]
     (nodes,) = report.nodes

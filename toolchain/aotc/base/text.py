@@ -151,9 +151,10 @@ def _distance(one: str, other: str) -> int:
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """The nearest known word as the end of a message, or an empty string."""
-    close = nearest(word, tuple(known))
-    return f"; did you mean {close!r}?" if close else ""
+    """The nearest known word, if it is near, as the end of a message, or an empty string."""
+    text, close = str(word), nearest(word, tuple(known))
+    is_near = near(text, (close,)) or close.startswith(text)
+    return f"; did you mean {close!r}?" if close and is_near else ""
 
 
 def hint(word: object, known: tuple[Any, ...], problems: int) -> str:

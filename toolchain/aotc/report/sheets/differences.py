@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -43,6 +44,8 @@ _MAX_CHANGES: Final = 6
 _MAX_TENSORS: Final = 10
 # Characters of a value, on a terminal.
 _WIDEST_VALUE: Final = 44
+# As in other lines; --json has all of its digits.
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def diff_view(report: DiffReport) -> Sheet:
@@ -205,7 +208,8 @@ def _value(value: Json, *, is_bytes: bool = False) -> str:
         return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list):
         return listed([_value(item) for item in value]) or "none"
-    return str(value) or "none"
+    text = str(value)
+    return short(text) if _DIGEST.fullmatch(text) else text or "none"
 
 
 def _cut(text: str, widest: int) -> str:

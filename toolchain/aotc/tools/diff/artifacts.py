@@ -270,7 +270,7 @@ def failures(
             found.append(
                 Refusal(
                     code="AOTC-I061",
-                    what=f"the artifacts differ in their {each.area}",
+                    what=f"A and B differ in their {each.area}",
                     where=measured_from,
                     expected=expected,
                     found=measured,
