@@ -180,6 +180,7 @@ def test_what_was_meant(
         ("--precision fp23", "this is not a valid precision"),
         ("--profile fp16", "no such profile: 'fp16'; did you mean '--precision float16'?"),
         ("--profile gpu", "no such profile: 'gpu'; did you mean '--profile server-cuda'?"),
+        ("--target hots", "no such target: 'hots'; did you mean 'host'?"),
         ("--target cuda", "no such target: 'cuda'; did you mean '--profile server-cuda'?"),
     ],
 )

@@ -78,10 +78,12 @@ def _load_document(
     if text in builtin:
         path = folder / f"{text}.yaml"
     elif not path.is_file():
+        # The host is probed, and not in a file.
+        known = ("host", *builtin) if kind == "target" else builtin
         raise AotcError(
             "AOTC-I021",
-            f"no such {kind}: {text!r}{_meant(text) or did_you_mean(text, builtin)}",
-            expected=f"a YAML file, or one of: {', '.join(builtin)}",
+            f"no such {kind}: {text!r}{_meant(text) or did_you_mean(text, known)}",
+            expected=f"a YAML file, or one of: {', '.join(known)}",
         )
     data = b""
     try:
