@@ -97,7 +97,11 @@ def test_version(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "what", "where"),
     [
         (["bild"], "there is no command 'bild'; did you mean 'build'?", "aotc"),
-        (["--jsn"], "there is no option '--jsn'; options of a command stand after its name", "aotc"),
+        (
+            ["--jsn"],
+            "there is no option '--jsn'; options of a command stand after its name",
+            "aotc",
+        ),
         (["profile", "lst"], "there is no command 'lst'; did you mean 'list'?", "aotc profile"),
         (["build"], "the following arguments are required: MODEL", "aotc build"),
         (

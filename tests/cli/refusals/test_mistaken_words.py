@@ -141,6 +141,21 @@ GROUPS = "aotc COMMAND ..."
             }.items()
         ),
         (
+            "verify m.aotc --format json",
+            "argument --format: 'json' is not one of 'text', 'github'; did you mean '--json'?",
+            VERIFY,
+        ),
+        (
+            "completion basch",
+            "argument SHELL: 'basch' is not one of 'bash', 'zsh', 'fish'; did you mean 'bash'?",
+            "aotc completion [OPTIONS] SHELL",
+        ),
+        (
+            "completion powershell",
+            "argument SHELL: 'powershell' is not one of 'bash', 'zsh', 'fish'.",
+            "aotc completion [OPTIONS] SHELL",
+        ),
+        (
             "unpack a.zip -C d",
             "there is no argument '-C'; did you mean '--output NAME.aotc'?",
             "aotc unpack [OPTIONS] ARCHIVE",
@@ -162,13 +177,12 @@ def test_what_was_meant(
     lines = [line for line in shown.err.splitlines() if "not finished" not in line]
     prog = usage.split(" [")[0].removesuffix(" COMMAND ...")
     where = "--allow" if "--allow" in words else prog
-    fix = "See the command's --help." if where != prog else f"See '{prog} --help'."
     assert lines == [
         "error: AOTC-I027 argument is not valid",
         f"  what:     {what}",
         f"  where:    {where}",
         f"  usage:    {usage}",
-        f"  fix:      {fix}",
+        f"  fix:      See '{prog} --help'.",
     ]
 
 

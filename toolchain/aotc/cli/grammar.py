@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
 from aotc.cli.given import before_operands, refuse_other_bytes
@@ -146,8 +147,11 @@ class Command(TyperCommand):
         try:
             left = super().parse_args(ctx, stated)
         except typer.BadParameter as error:
+            from aotc.cli.suggestions import value_meant
+
             name = label(error.param) if error.param is not None else ""
-            refuse(f"argument {name}: {error.message}", prog)
+            said = value_meant(error.message, options_by_name(self.params))
+            refuse(f"argument {name}: {said}", prog)
         show_defaults(ctx)
         return left
 
@@ -421,8 +425,12 @@ def usage(prog: str, parameters: Sequence[Parameter]) -> str:
 
 def with_usage(error: AotcError, prog: str, parameters: Sequence[Parameter]) -> AotcError:
     """The error of a call, with the usage line of its command where its words are wrong."""
-    if error.code == "AOTC-I027" and not error.expected:
+    if error.code != "AOTC-I027":
+        return error
+    if not error.expected:
         error.expected = f"{USAGE}{usage(prog, parameters)}"
+    if error.fix == REASONS[error.code].fix:
+        error.fix = _see(prog)
     return error
 
 

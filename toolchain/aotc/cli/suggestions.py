@@ -148,6 +148,16 @@ def option_meant(
     return f"; it is an option of {_either(named)}" if having else ""
 
 
+def value_meant(message: str, options: Iterable[str]) -> str:
+    """A message on a value that an option does not take, with what it may have meant.
+
+    It quotes the value, and then those that the option takes.
+    """
+    word, *known = re.findall("'([^']*)'", message) or [""]
+    meant = "--json" if word.lower() == "json" and "--json" in options else near(word, known)
+    return f"{message.removesuffix('.')}; did you mean {meant!r}?" if meant else message
+
+
 def command_meant(
     word: str, known: Iterable[str], below: Callable[[], Iterable[str]] | None
 ) -> str:
