@@ -155,6 +155,24 @@ GROUPS = "aotc COMMAND ..."
             "argument SHELL: 'powershell' is not one of 'bash', 'zsh', 'fish'.",
             "aotc completion [OPTIONS] SHELL",
         ),
+        *(
+            (words, f"there is no argument {words.split()[2]!r}{meant}", f"aotc {usage}")
+            for words, meant, usage in (
+                (
+                    "pack m.aotc b.zip",
+                    "; did you mean '--output b.zip'?",
+                    "pack [OPTIONS] ARTIFACT",
+                ),
+                ("run m.aotc x.npz", "; did you mean '--input x.npz'?", "run [OPTIONS] ARTIFACT"),
+                ("verify m.aotc n.aotc", "", "verify [OPTIONS] ARTIFACT"),
+                ("build a.onnx out", "; did you mean '--output out'?", "build [OPTIONS] MODEL"),
+                (
+                    "install m.aotc --to x",
+                    "; did you mean '--store DIR'?",
+                    "install [OPTIONS] ARTIFACT",
+                ),
+            )
+        ),
         (
             "unpack a.zip -C d",
             "there is no argument '-C'; did you mean '--output NAME.aotc'?",

@@ -525,7 +525,8 @@ def read(
     taken = positionals(parameters)
     most = len(arguments) if any(each.nargs == -1 for each in taken) else len(taken)
     if further := [*unknown, *arguments[most:]]:
-        _refuse_unknown(further[0], options, prog, every, list(map(label, taken)))
+        hint = _option_hint(further[0], options, prog, every, list(map(label, taken)))
+        refuse(f"there is no argument {further[0]!r}{hint}", prog)
     stated = [*given, *taken[: len(arguments)]]
     missing = [label(each) for each in parameters if each.required and each not in stated]
     if missing:
@@ -559,17 +560,6 @@ def _refuse_excluded(
         others = [each for each in given if each is not option and group & set(each.opts)]
         if others and group & set(option.opts):
             refuse(f"argument {label(option)}: not allowed with argument {label(others[0])}", prog)
-
-
-def _refuse_unknown(
-    word: str,
-    options: Mapping[str, TyperOption],
-    prog: str,
-    every: Every,
-    operands: Sequence[str],
-) -> NoReturn:
-    hint = _option_hint(word, options, prog, every, operands) if word[:1] == "-" else ""
-    refuse(f"there is no argument {word!r}{hint}", prog)
 
 
 def _refuse_word(

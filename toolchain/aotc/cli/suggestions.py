@@ -49,6 +49,7 @@ _OPTIONS: Final = {
     "o output to d c directory": (
         "--output",
         "--output-dir",
+        "--store",
     ),
     "iterations iters numruns repeat repeats loops n iter": ("--runs",),
     "warmup warmupruns warmups": ("--warm-up",),
@@ -68,6 +69,8 @@ _OPTIONS: Final = {
     "exitcode": ("--fail-on",),
     "all l": ("--list",),
     "github gitlab": ("--ci",),
+    "maxsize size maxbytes": ("--limit",),
+    "passphrase": ("--password",),
     "usage": ("--help",),
 }
 # Options of other tools for what stands here without one, by its name in usage lines.
@@ -114,12 +117,17 @@ def option_meant(
     others: Callable[[], Mapping[str, Sequence[str]]],
     operands: Sequence[str] = (),
 ) -> str:
-    """The end of a message on an option that a command does not have, or an empty string.
+    """The end of a message on an option or argument that a command does not take, or nothing.
 
     `spellings` are the command's options with how each is written, such as `--dim NAME=SPEC`;
     `others` tells, when asked, the options of each command; `operands` are the names of what it
     takes without an option.
     """
+    if word[:1] != "-":
+        # One model more is no output.
+        named = "" if word.endswith(tuple(_FILES)[:1]) else "--output"
+        found = next((each for each in (named, "--input") if each in spellings), "")
+        return f"; did you mean '{found} {word}'?" if found else ""
     bare = re.sub("[-_]", "", word).lower()
     precision = precision_meant(bare) or ("NAME" if bare in _PRECISIONS.split() else "")
     if precision and "--precision" in spellings:
