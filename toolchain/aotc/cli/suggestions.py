@@ -125,8 +125,8 @@ def option_meant(
     """
     if word[:1] != "-":
         # One model more is no output.
-        named = "" if word.endswith(tuple(_FILES)[:1]) else "--output"
-        found = next((each for each in (named, "--input") if each in spellings), "")
+        kinds = ("--input",) if word.endswith(".onnx") else ("--output", "--input")
+        found = next((each for each in kinds if each in spellings), "")
         return f"; did you mean '{found} {word}'?" if found else ""
     bare = re.sub("[-_]", "", word).lower()
     precision = precision_meant(bare) or ("NAME" if bare in _PRECISIONS.split() else "")
@@ -161,8 +161,8 @@ def value_meant(message: str, options: Iterable[str]) -> str:
 
     It quotes the value, and then those that the option takes.
     """
-    word, *known = re.findall("'([^']*)'", message) or [""]
-    meant = "--json" if word.lower() == "json" and "--json" in options else near(word, known)
+    given, *known = re.findall("'([^']*)'", message) or [""]
+    meant = "--json" if given.lower() == "json" and "--json" in options else near(given, known)
     return f"{message.removesuffix('.')}; did you mean {meant!r}?" if meant else message
 
 

@@ -18,7 +18,7 @@ from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.reading import open_plain
 from aotc.base.records import replace
 from aotc.spec.manifest import Capture, Manifest
-from aotc.spec.payload import FileEntry, Value
+from aotc.spec.payload import FileEntry
 from aotc.spec.variant import (
     NO_REQUIREMENTS,
     MemoryPlan,
@@ -125,16 +125,3 @@ def source_digest(source: Capture) -> str:
     """One digest of a model's file and its external data, equal for equal bytes of all."""
     lines = [source.sha256, *sorted(f"{e.sha256} {e.location}" for e in source.external_data)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def signature(values: tuple[Value, ...]) -> list[dict[str, object]]:
-    """Inputs or outputs by what a model states of them: name, kind, type and shape."""
-    return [
-        {
-            "name": value.name,
-            "kind": value.kind,
-            "dtype": value.dtype,
-            "shape": None if value.shape is None else list(value.shape),
-        }
-        for value in values
-    ]

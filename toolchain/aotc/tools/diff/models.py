@@ -9,7 +9,7 @@ from typing import Final
 
 from aotc.spec.codec import Json
 from aotc.spec.diff_report import Change
-from aotc.tools.diff.model_side import is_model, signature, source_digest
+from aotc.tools.diff.model_side import is_model, source_digest
 from aotc.tools.diff.opened_artifact import Pair, change, changes_of
 from aotc.tools.inspect import ArtifactContents
 
@@ -41,11 +41,11 @@ def source_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ..
 
 
 def shape_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ...]:
-    """Inputs and outputs: names, types and shapes."""
-    one, other = a.manifest, b.manifest
+    """Inputs and outputs: names, types and shapes; values of inputs only a build states."""
+    one, other, stated = a.manifest, b.manifest, ("allowed",)
     return (
-        *changes_of(signature(one.inputs), signature(other.inputs), "inputs"),
-        *changes_of(signature(one.outputs), signature(other.outputs), "outputs"),
+        *changes_of(one.inputs, other.inputs, "inputs", without=stated),
+        *changes_of(one.outputs, other.outputs, "outputs", without=stated),
     )
 
 
