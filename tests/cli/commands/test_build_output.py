@@ -194,6 +194,11 @@ def test_external_data_is_part_of_the_model(aotc: Command) -> None:
     data = aotc.folder / "weights"
     assert aotc("build", "large.onnx").status == 0
     assert aotc("build", "large.onnx").status == 0
-    data.write_bytes(bytes(data.stat().st_size))
+    kept = data.read_bytes()
+    data.unlink()
+    # Of what is missing the build tells, and not the output.
+    aotc("build", "large.onnx").refused("AOTC-I003", 3)
+    aotc("build", "lrage.onnx", "-o", "large.aotc").refused("AOTC-I001", 3)
+    data.write_bytes(bytes(len(kept)))
     found = aotc("build", "large.onnx").refused("AOTC-I017", 3)
     assert found["what"] == "the output exists and is of another model"

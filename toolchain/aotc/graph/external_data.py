@@ -31,16 +31,12 @@ if TYPE_CHECKING:
 _BLOCK = 4 << 20
 
 
-def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
-    """`path`, or its target if it is a link and the external data is there.
+def path_with_data(names: Iterable[str], path: Path) -> Path:
+    """`path`, or its target if it is a link and the external data of these `names` is there.
 
     Like ONNX Runtime: external data next to the link comes first.
     """
-    for tensor in tensors:
-        for pair in tensor.external_data:
-            if pair.key == "location" and os.path.lexists(path.parent / pair.value):
-                return path
-    return path.resolve()
+    return path if any(os.path.lexists(path.parent / each) for each in names) else path.resolve()
 
 
 def locations(tensors: Iterable[onnx.TensorProto]) -> set[str]:

@@ -170,8 +170,9 @@ def import_job(request: Json) -> Json:
             # What ONNX Runtime reads is what was read here, whatever the file holds by now.
             Path(_GIVEN).write_bytes(data)
         escaped = escape_text(model)
-        path = path_with_data(tensors(model), path)
-        states |= _states(path.parent / name for name in locations(tensors(model)))
+        names = locations(tensors(model))
+        path = path_with_data(names, path)
+        states |= _states(path.parent / name for name in names)
         captured = capture(model, path, size, digest.result())
     if is_linked(captured.external_data, path):
         own = Path(_OWN).absolute()

@@ -11,14 +11,15 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
+from aotc.base.files.reading import file_sha256
 from aotc.base.files.replacing import put_in_place
 from aotc.base.files.work_folders import prepare_output
 from aotc.base.progress import Progress
 from aotc.base.records import record
-from aotc.graph.external_data import external_files, path_with_data
-from aotc.graph.model import model_bytes, parse_model, tensors
+from aotc.graph.external_data import path_with_data
+from aotc.graph.model import model_bytes
 from aotc.spec.attestation_kinds import KINDS
-from aotc.spec.manifest import Manifest
+from aotc.spec.manifest import Capture, Manifest
 from aotc.spec.packed_form import SUFFIX
 from aotc.spec.trust_anchors import Anchor, key_id
 from aotc.trust import dsse, statements
@@ -38,9 +39,9 @@ _FIX: Final = (
 
 @record
 class Standing:
-    """An artifact that stands at the output: the digests of its model, and what keeps it there."""
+    """An artifact that stands at the output: its model, and what keeps it there."""
 
-    source: tuple[str, ...]
+    source: Capture
     key: str = ""
     further: str = ""
 
@@ -68,11 +69,18 @@ class Output:
                 fix=_FIX,
             )
         if os.path.lexists(self.place):
-            self._refuse_foreign()
+            # A folder is looked at by `check_output`.
+            if self.packed and self.place.is_file() and not _is_packed(self.place):
+                raise AotcError(
+                    "AOTC-I017",
+                    "the output exists and is not an artifact, so that --force does not replace it",
+                    where=str(self.place),
+                    fix="Choose another output with -o, or remove it yourself.",
+                )
             if not self._force:
                 self._standing = _standing(self.place)
                 if self._standing is not None:
-                    self._require(self._standing, _source_of(model))
+                    self._require(self._standing, _is_of(self._standing.source, model))
         prepare_output(self.place, folder=not self.packed, force=self._may_replace)
 
     @property
@@ -97,9 +105,8 @@ class Output:
             draft = work / self.place.name
             pack(folder, draft, progress=progress)
         if self._standing is not None and os.path.lexists(self.place):
-            self._refuse_foreign()
             if (now := _standing(self.place)) is not None:
-                self._require(now, _digests(manifest))
+                self._require(now, _digests(now.source) == _digests(manifest.source))
             if now is None or now.key != self._standing.key:
                 raise _kept(self.place, "was replaced meanwhile")
         try:
@@ -107,18 +114,8 @@ class Output:
         except OSError as error:
             raise cannot_write(error, "cannot write the output", str(self.place)) from None
 
-    def _refuse_foreign(self) -> None:
-        # A folder is looked at by `check_output`.
-        if self.packed and self.place.is_file() and not _is_packed(self.place):
-            raise AotcError(
-                "AOTC-I017",
-                "the output exists and is not an artifact, so that --force does not replace it",
-                where=str(self.place),
-                fix="Choose another output with -o, or remove it yourself.",
-            )
-
-    def _require(self, standing: Standing, source: tuple[str, ...]) -> None:
-        if standing.source != source:
+    def _require(self, standing: Standing, is_of_model: bool) -> None:
+        if not is_of_model:
             raise _kept(self.place, "is of another model")
         if standing.further:
             raise _kept(self.place, f"has {standing.further}, which a build does not make again")
@@ -149,25 +146,30 @@ def _standing(place: Path) -> Standing | None:
             key = statements.read_unverified(signature).hint
     except (AotcError, OSError, ValueError):
         return None
-    return Standing(source=_digests(manifest), key=key, further=further[0] if further else "")
+    return Standing(source=manifest.source, key=key, further=next(iter(further), ""))
 
 
-def _digests(manifest: Manifest) -> tuple[str, ...]:
+def _digests(source: Capture) -> tuple[str, ...]:
     """The digests of the model that an artifact was built from, with its external data."""
-    source = manifest.source
     return (source.sha256, *sorted(each.sha256 for each in source.external_data))
 
 
-def _source_of(model: str | Path | bytes) -> tuple[str, ...]:
-    """The digests of a model with its external data; none where the build will refuse it."""
+def _is_of(source: Capture, model: str | Path | bytes) -> bool:
+    """Whether `source` tells of these very bytes; raises AOTC-I001 and I002 for no model.
+
+    Equal models name equal files, so none is parsed.
+    """
+    path = Path("model") if isinstance(model, bytes) else Path(model)
+    data = model if isinstance(model, bytes) else model_bytes(path)
+    if hashlib.sha256(data).hexdigest() != source.sha256:
+        return False
+    held = {each.location: each.sha256 for each in source.external_data}
+    folder = path_with_data(held, path).parent
     try:
-        path = Path("model") if isinstance(model, bytes) else Path(model)
-        data = model if isinstance(model, bytes) else model_bytes(path)
-        held = () if isinstance(model, bytes) else tuple(tensors(parse_model(data, path)))
-        files = external_files(held, path_with_data(held, path)) if held else ()
-    except (AotcError, OSError, ValueError, LookupError, TypeError, EOFError):
-        return ()
-    return (hashlib.sha256(data).hexdigest(), *sorted(each.sha256 for each in files))
+        return all(file_sha256(folder / name) == digest for name, digest in held.items())
+    except OSError:
+        # The build will say what is wrong with it.
+        return True
 
 
 def _key_id(anchor: Anchor) -> str:

@@ -16,7 +16,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
 from aotc.base.files.reading import file_sha256, open_plain
 from aotc.base.records import record, replace
-from aotc.graph.external_data import external_files, path_with_data
+from aotc.graph.external_data import external_files, locations, path_with_data
 from aotc.graph.model import model_bytes, parse_model, tensors
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.pipeline.context import BuildContext, BuildState
@@ -207,7 +207,7 @@ def _model_digest(model: str | Path | bytes) -> str:
     data = model_bytes(path)
     digest = hashlib.sha256(data)
     held = tuple(tensors(parse_model(data, path)))
-    for file in external_files(held, path_with_data(held, path)):
+    for file in external_files(held, path_with_data(locations(held), path)):
         digest.update(f"{file.location}\0{file.sha256}".encode())
     return digest.hexdigest()
 

@@ -15,7 +15,7 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.graph.external_data import external_files, path_with_data
+from aotc.graph.external_data import external_files, locations, path_with_data
 from aotc.graph.model import (
     dependent_outputs,
     draws,
@@ -67,7 +67,7 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     escaped = escape_text(model)
     infer_outputs(model)
     clashing = clashing_names(model)
-    path = path_with_data(tensors(model), path.absolute())
+    path = path_with_data(locations(tensors(model)), path.absolute())
     captured = capture(model, path, len(data), hashlib.sha256(data).hexdigest())
     return (
         replace(captured, findings=(*captured.findings, *escaped, *random_findings(model))),

@@ -71,11 +71,12 @@ def is_model(side: ArtifactContents) -> bool:
 def open_model(path: Path) -> ArtifactContents:
     """The model in a file; raises AOTC-I001 to I007, I010, and I019 if onnx is not installed."""
     found = inspect_model(path)
+    from aotc.graph.external_data import path_with_data
+
     source = found.source
     own = f"{MODEL}/{MODEL}.onnx"
-    folder = path.absolute().parent
-    if not any(os.path.lexists(folder / each.location) for each in source.external_data):
-        folder = path.resolve().parent
+    names = [each.location for each in source.external_data]
+    folder = path_with_data(names, path.absolute()).parent
     places = {own: path}
     entries = [FileEntry(path=own, size=source.size, sha256=source.sha256, role="model")]
     for each in source.external_data:
