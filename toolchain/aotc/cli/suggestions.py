@@ -16,62 +16,46 @@ from aotc.spec.precision import precision_meant
 # Of commands that have an option, how many are named.
 _MOST: Final = 3
 
-# Words of other tools, without their dashes, and the options here that say the same: of a command,
-# the first that it has. A text in brackets is what stands for it where it has none.
-_SHAPES: Final = (
-    "inputshape inputshapes shape shapes minshapes optshapes maxshapes dynamicaxes batch "
-    "batchsize dim dims dimparam dynamicshapes overrideinputdims inputdims"
-)
 _PRECISIONS: Final = "dtype datatype compress precisionmode weightsprecision fp8"
+# Words of other tools, without their dashes, and the options here that say the same: of a command,
+# the first that it has.
 _OPTIONS: Final = {
-    _SHAPES: ("--dim",),
-    "threads numthreads nthreads intraopnumthreads intraopthreads interopnumthreads cores j": (
-        "--threads",
-        "--jobs",
-    ),
-    "parallel workers concurrency numstreams": ("--streams", "--jobs"),
-    "signer pubkey publickey privatekey pem certificate cert keyfile identity k "
-    "signkey signingkey": (
-        "--key",
-        "--signer",
-        "--authority",
-    ),
-    "key id": ("--signer", "--key"),
-    "policy roots trustedroot certificateidentity certificateoidcissuer": ("--trust",),
-    "overwrite yes y f clobber replace": ("--force",),
-    "device provider providers ep executionprovider platform arch backend gpu usegpu cuda os": (
-        "--target",
-        "--profile",
-        "--variant",
-    ),
-    "config c configfile options preset": ("--profile",),
+    "inputshape inputshapes shape shapes minshapes optshapes maxshapes dynamicaxes batch "
+    "batchsize dim dims dimparam dynamicshapes overrideinputdims inputdims": "--dim",
+    "threads numthreads nthreads intraopnumthreads intraopthreads interopnumthreads "
+    "cores j": "--threads --jobs",
+    "parallel workers concurrency numstreams": "--streams --jobs",
+    "signer pubkey publickey privatekey pem certificate cert keyfile identity k signkey "
+    "signingkey": "--key --signer --authority",
+    "key id": "--signer --key",
+    "policy roots trustedroot certificateidentity certificateoidcissuer": "--trust",
+    "overwrite yes y f clobber replace": "--force",
+    "device provider providers ep executionprovider platform arch backend gpu usegpu "
+    "cuda os": "--target --profile --variant",
+    "config c configfile options preset": "--profile",
     "out outfile outputfile outputpath outdir outputdir dest destination saveengine engine w "
-    "o output to d c directory": (
-        "--output",
-        "--output-dir",
-        "--store",
-    ),
-    "iterations iters numruns repeat repeats loops n iter": ("--runs",),
-    "warmup warmupruns warmups": ("--warm-up",),
-    "duration time t": ("--seconds", "--timeout"),
-    "loadinputs datainputs inputdata inputs in data i samples": ("--input", "--fixtures"),
-    "calibrationdata calib calibdata dataset": ("--calibration",),
-    "saveoutputs dumpoutput exportoutput": ("--output-dir",),
-    "outputformat": ("--json", "--report"),
-    "silent s nologs": ("--quiet",),
-    "loglevel verbosity extraverbose": ("--verbose",),
-    "log logfile": ("--log-file",),
-    "license": ("--licence",),
-    "reference baseline compare golden onnx": ("--against", "--model"),
-    "nocaching disablecache": ("--no-cache",),
-    "customop customopslibrary plugins plugin": ("--custom-ops",),
-    "profiling dumpprofile perlayer layers": ("--nodes",),
-    "exitcode": ("--fail-on",),
-    "all l": ("--list",),
-    "github gitlab": ("--ci",),
-    "maxsize size maxbytes": ("--limit",),
-    "passphrase": ("--password",),
-    "usage": ("--help",),
+    "o output to d c directory": "--output --output-dir --store",
+    "iterations iters numruns repeat repeats loops n iter": "--runs",
+    "warmup warmupruns warmups": "--warm-up",
+    "duration time t": "--seconds --timeout",
+    "loadinputs datainputs inputdata inputs in data i samples": "--input --fixtures",
+    "calibrationdata calib calibdata dataset": "--calibration",
+    "saveoutputs dumpoutput exportoutput": "--output-dir",
+    "outputformat": "--json --report",
+    "silent s nologs": "--quiet",
+    "loglevel verbosity extraverbose": "--verbose",
+    "log logfile": "--log-file",
+    "license": "--licence",
+    "reference baseline compare golden onnx": "--against --model",
+    "nocaching disablecache": "--no-cache",
+    "customop customopslibrary plugins plugin": "--custom-ops",
+    "profiling dumpprofile perlayer layers": "--nodes",
+    "exitcode": "--fail-on",
+    "all l": "--list",
+    "github gitlab": "--ci",
+    "maxsize size maxbytes": "--limit",
+    "passphrase": "--password",
+    "usage": "--help",
 }
 # Options of other tools for what stands here without one, by its name in usage lines.
 _OPERANDS: Final = {
@@ -135,9 +119,8 @@ def option_meant(
     for operand in operands:
         if bare in _OPERANDS.get(operand, "").split():
             return f"; {operand} stands without an option"
-    theirs = [own for words, own in _OPTIONS.items() if bare in words.split()]
-    found = next((each for own in theirs for each in own if each in spellings), "")
-    if found:
+    theirs = " ".join(own for words, own in _OPTIONS.items() if bare in words.split())
+    if found := next((each for each in theirs.split() if each in spellings), ""):
         return f"; did you mean {spellings[found]!r}?"
     if found := near(word, spellings):
         return f"; did you mean {found!r}?"

@@ -21,7 +21,7 @@ from aotc.graph.model import model_bytes
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.manifest import Capture, Manifest
 from aotc.spec.packed_form import SUFFIX
-from aotc.spec.trust_anchors import Anchor, key_id
+from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id
 from aotc.trust import dsse, statements
 from aotc.trust.opening import identified, open_container, read_manifest
 from aotc.trust.packing import pack
@@ -89,7 +89,9 @@ class Output:
 
     def require_signer(self, signers: Iterable[Anchor]) -> None:
         """Raise AOTC-I017 where what stands is signed by none of `signers`, this build's."""
-        if self._standing is not None and self._standing.key not in map(_key_id, signers):
+        # An identity has no key of its own, and signs with a new one each time.
+        keys = {key_id(each.pem) for each in signers if isinstance(each, TrustedKey)}
+        if self._standing is not None and self._standing.key not in keys:
             raise _kept(self.place, "is signed by another key")
 
     def deliver(
@@ -170,8 +172,3 @@ def _is_of(source: Capture, model: str | Path | bytes) -> bool:
     except OSError:
         # The build will say what is wrong with it.
         return True
-
-
-def _key_id(anchor: Anchor) -> str:
-    pem = getattr(anchor, "pem", "")
-    return key_id(pem) if pem else ""

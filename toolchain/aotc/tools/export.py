@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -150,17 +150,13 @@ def _verified_copy(
     They are hashed while they are copied, so the gate hashes none.
     """
     with open_container(path) as container:
-        authentic = authenticate(container, trusted, files_to_read=_none)
+        authentic = authenticate(container, trusted, files_to_read=lambda _: ())
         choice = _choice(authentic, wanted)
         sizes = {entry.path: entry.size for entry in authentic.manifest.files}
         tally = Tally(sum(sizes[each] for each in choice.variant.files), BYTES)
         with Reporter(progress).counting("export", choice.variant.name, tally):
             copy_files(container, authentic.manifest, choice.variant.files, folder, tally)
     return authentic, choice
-
-
-def _none(_: Manifest) -> Collection[str]:
-    return ()
 
 
 def _choice(authentic: AuthenticArtifact, wanted: str | None) -> _Choice:
@@ -172,19 +168,14 @@ def _choice(authentic: AuthenticArtifact, wanted: str | None) -> _Choice:
         for verdict in judge(manifest, probe_host(manifest), allowed, authentic.accepted).variants
     }
     fitting = [each for each in by_preference(manifest.variants) if verdicts[each.name].runs]
+    plain = [each for each in manifest.variants if _is_portable(each)]
     if wanted is not None:
-        chosen = _graph_of(variants_named(manifest, (wanted,)), wanted)
-        reason = "as asked for"
+        chosen, reason = _graph_of(variants_named(manifest, (wanted,)), wanted), "as asked for"
     elif fitting:
-        chosen = _graph_of(
-            [each for each in fitting if spec_of(each) == spec_of(fitting[0])], spec_of(fitting[0])
-        )
-        reason = "the one that this host would load"
+        chosen, reason = _graph_like(fitting[0], fitting), "the one that this host would load"
     else:
-        plain = [each for each in manifest.variants if _is_portable(each)]
         first = (plain or by_preference(manifest.variants))[0]
-        same = [each for each in manifest.variants if spec_of(each) == spec_of(first)]
-        chosen = _graph_of(same, spec_of(first))
+        chosen = _graph_like(first, manifest.variants)
         reason = "the first that needs no CPU feature" if plain else "the first"
     # The policy is no question of the host that exports.
     for refusal in verdicts[chosen.name].reasons:
@@ -197,6 +188,10 @@ def _choice(authentic: AuthenticArtifact, wanted: str | None) -> _Choice:
         what = f"{chosen.name} is exported, {reason}; not {others}"
         findings = (Finding(code="AOTC-I118", what=what, where=f"variant {chosen.name}"),)
     return _Choice(chosen, reason if len(names) > 1 else "the only one", findings)
+
+
+def _graph_like(first: Variant, among: Iterable[Variant]) -> Variant:
+    return _graph_of([each for each in among if spec_of(each) == spec_of(first)], spec_of(first))
 
 
 def _graph_of(variants: Collection[Variant], name: str) -> Variant:
