@@ -110,8 +110,9 @@ def _require_folder(place: Path) -> None:
     parent = place.absolute().parent
     if not parent.is_dir():
         raise AotcError("AOTC-I026", "the output's folder does not exist", where=str(place.parent))
-    parent = parent.resolve()
-    if any(ARTIFACT.is_at(each) for each in (parent, *parent.parents)):
+    # `access` raises nothing for a neighbour that may not be looked at.
+    around = (parent.resolve() / place.name).parents
+    if any(os.access(each / MANIFEST, os.F_OK) for each in around):
         raise AotcError(
             "AOTC-I026",
             "the output would be within an artifact, which holds what was signed and nothing else",
