@@ -11,7 +11,7 @@ import pytest
 from fuzz_run import can_fuzz, fuzz
 from fuzz_target import NAMES
 
-SECONDS, LONG = 15, 60
+SECONDS, LONG = 8, 60
 PLANTED = """
 from fuzz_target import Target
 

@@ -145,12 +145,10 @@ def test_a_baseline_that_does_not_take_the_inputs(aotc: Command) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--trace", "model.aotc/aotc.json"],
         ["--trace", "model.onnx", "--against", "model.onnx"],
         ["--trace", "x.json", "--history", "./x.json"],
         ["--trace", "x.json", "--report", "x.json"],
         ["--history", "x.jsonl", "--baseline", "x.jsonl", "--trace", "x.jsonl"],
-        ["--history", "other.aotc/h.jsonl", "--baseline", "other.aotc"],
         ["--history", "model.aotc.zip", "--baseline", "model.aotc.zip"],
     ],
     ids=" ".join,
@@ -163,6 +161,20 @@ def test_no_output_overwrites_an_input_or_another_output(words: list[str], aotc:
     outcome.refused("AOTC-I027", 2)
     assert all(path.read_bytes() == content for path, content in before.items())
     assert not list(aotc.folder.glob("x.json*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trace", "model.aotc/aotc.json"],
+        ["--history", "other.aotc/h.jsonl", "--baseline", "other.aotc"],
+    ],
+    ids=" ".join,
+)
+def test_no_output_is_written_into_an_artifact(words: list[str], aotc: Command) -> None:
+    before = sorted(aotc.folder.glob("*.aotc/**/*"))
+    aotc("bench", "model.aotc", *words).refused("AOTC-I026", 3)
+    assert sorted(aotc.folder.glob("*.aotc/**/*")) == before
 
 
 def test_a_report_has_the_quantiles_the_throughput_and_the_verdict(aotc: Command) -> None:

@@ -95,7 +95,8 @@ def test_a_long_step_shows_that_it_lives(aotc: Command) -> None:
     alive = [line for line in done.stderr.splitlines() if line.startswith("still in ")]
     # The sandbox alone takes longer to start than this.
     assert any(re.fullmatch(r"still in import, \d+ s", line) for line in alive), done.stderr
-    assert any(re.fullmatch(r"still in analyze \(.*\), \d+ s: \d+ probes", line) for line in alive)
+    analyzed = r"still in analyze \(.*\), \d+ s: \d+ of \d+ steps, \d+ probes"
+    assert any(re.fullmatch(analyzed, line) for line in alive), done.stderr
     assert "still in" not in done.stdout
 
 

@@ -115,7 +115,7 @@ def largest_difference(one: list[list[Any]], other: list[list[Any]]) -> float:
         pytest.param("bert", "dynamic", 7, marks=pytest.mark.slow),
         pytest.param("resnet50", "dynamic", 8, marks=pytest.mark.slow),
         pytest.param("resnet50", "static", 8, marks=pytest.mark.slow),
-        ("bert", "weights", 4),
+        pytest.param("bert", "weights", 4, marks=pytest.mark.slow),
         pytest.param("bert", "weights", 8, marks=pytest.mark.slow),
     ],
 )

@@ -62,7 +62,9 @@ def stored_bytes(built: Built) -> int:
     return sum(entry.size for entry in built.manifest.files if entry.role == "weights")
 
 
-@pytest.mark.parametrize(("precision", "share"), [("int8", 0.35), ("int4", 0.2)])
+@pytest.mark.parametrize(
+    ("precision", "share"), [("int8", 0.35), pytest.param("int4", 0.2, marks=pytest.mark.slow)]
+)
 def test_tied_embeddings_are_stored_once(bench: Workbench, precision: str, share: float) -> None:
     model = tied()
     built = bench.build(model, f"tied-{precision}", profile=profile(precision, 0.3))
@@ -166,6 +168,7 @@ def test_a_level_that_is_stated_is_refused_where_it_is_too_inexact(bench: Workbe
     assert not [each for each in journal.findings if each.code == "AOTC-N065"]
 
 
+@pytest.mark.slow
 def test_other_providers_get_what_they_are_known_to_run(bench: Workbench) -> None:
     wanted = replace(profile("int8", 0.3), providers=("cuda", "cpu"), unproven="allow")
     built = bench.build(tied(), "cuda", profile=wanted)
