@@ -45,7 +45,6 @@ _OPTIONS: Final = {
     "silent s nologs": "--quiet",
     "loglevel verbosity extraverbose": "--verbose",
     "log logfile": "--log-file",
-    "license": "--licence",
     "reference baseline compare golden onnx": "--against --model",
     "nocaching disablecache": "--no-cache",
     "customop customopslibrary plugins plugin": "--custom-ops",

@@ -42,8 +42,9 @@ _LEAST_NAME = 16
 # Between columns, and the least of one that is cut.
 _GAP = 2
 _LEAST_CELL = 8
-# A path, a URL, or a digest.
+# A number and its unit, or the next number.
 _UNIT: Final = re.compile(r"(\d[^\s,]*) (?=\d|[kMGT]?B\b|[mu]?s\b)")
+# A path, a URL, or a digest.
 _BREAKABLE: Final = re.compile("/.*/|[0-9a-f]{16}")
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
