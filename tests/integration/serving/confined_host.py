@@ -49,7 +49,9 @@ class Host:
     def __post_init__(self) -> None:
         self.environment["PATH"] = "/usr/bin:/bin"
         places = [place for place in ("/usr", "/lib", "/lib64", "/bin") if Path(place).is_dir()]
-        places += {str(Path(each).resolve()) for each in (sys.base_prefix, sys.prefix, str(ROOT))}
+        own = {str(Path(each).resolve()) for each in (sys.base_prefix, sys.prefix, str(ROOT))}
+        # A folder before those within it, which it would hide.
+        places += sorted(own)
         self.read_only += tuple(places)
         made = ("/dev", "/proc", "/tmp", "/etc/aotc", self.directory)
         for place in (*made, *self.read_only, *self.writable):
