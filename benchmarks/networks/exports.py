@@ -139,6 +139,93 @@ def llama_sdpa(small: bool) -> Export:
     return _llama(small, "sdpa")
 
 
+def qwen3(small: bool) -> Export:
+    """Qwen3 with past, and positions as an input; its queries and keys are normalized."""
+    sizes = {
+        "hidden_size": 16 if small else 512,
+        "intermediate_size": 32 if small else 1376,
+        "num_hidden_layers": 2 if small else 8,
+        "num_attention_heads": 4 if small else 8,
+        "num_key_value_heads": 2 if small else 4,
+        "head_dim": 4 if small else 64,
+        "vocab_size": 64 if small else 16000,
+    }
+    configuration = transformers.Qwen3Config(**sizes)
+    return _with_positions(
+        decoder_export(
+            transformers.Qwen3ForCausalLM(configuration),
+            configuration.num_hidden_layers,
+            configuration.num_key_value_heads,
+            configuration.head_dim,
+        )
+    )
+
+
+def _with_positions(export: Export) -> Export:
+    """A decoder whose last input are the positions of its ids."""
+    ids, named = export.inputs["input_ids"], export.network
+
+    def call(network: Any, *tensors: Any) -> Any:
+        def at_positions(**given: Any) -> Any:
+            return network(**given, position_ids=tensors[-1])
+
+        return named.call(at_positions, *tensors[:-1])
+
+    return replace(
+        export,
+        network=WithPositionalInputs(named.network, call),
+        inputs={**export.inputs, "position_ids": torch.zeros_like(ids)},
+        free={**export.free, "position_ids": export.free["input_ids"]},
+    )
+
+
+def gpt_neox(small: bool) -> Export:
+    """GPT-NeoX with past: a quarter of each head is turned by its position."""
+    sizes = {
+        "hidden_size": 32 if small else 512,
+        "intermediate_size": 32 if small else 2048,
+        "num_hidden_layers": 2 if small else 8,
+        "num_attention_heads": 2 if small else 8,
+        "vocab_size": 64 if small else 16000,
+    }
+    configuration = transformers.GPTNeoXConfig(**sizes)
+    network = transformers.GPTNeoXForCausalLM(configuration)
+    heads = configuration.num_attention_heads
+    width = configuration.hidden_size // heads
+    return decoder_export(network, configuration.num_hidden_layers, heads, width)
+
+
+def modernbert(small: bool) -> Export:
+    """ModernBERT: local and global attention, with positions of their own."""
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "vocab_size": 64,
+        "local_attention": 4,
+        "global_attn_every_n_layers": 2,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
+    }
+    network = transformers.ModernBertModel(transformers.ModernBertConfig(**sizes if small else {}))
+    names = ("input_ids", "attention_mask")
+    return Export(
+        network=WithPositionalInputs(
+            network,
+            lambda network, ids, mask: (
+                network(input_ids=ids, attention_mask=mask).last_hidden_state
+            ),
+        ),
+        inputs={name: torch.ones((2, 7), dtype=torch.int64) for name in names},
+        free={name: {0: "batch", 1: "sequence"} for name in names},
+        outputs=("last_hidden_state",),
+    )
+
+
 def decoder(small: bool) -> Export:
     """A decoder of some 5 million parameters, without a past."""
     sizes = {
@@ -312,6 +399,9 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
         gpt2_loose,
         llama_eager,
         llama_sdpa,
+        qwen3,
+        gpt_neox,
+        modernbert,
         decoder,
         bert,
         whisper,

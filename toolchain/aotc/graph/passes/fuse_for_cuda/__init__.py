@@ -17,16 +17,16 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 from onnxscript.optimizer import optimize
 from onnxscript.rewriter.ort_fusions import shape_optimization
-from onnxscript.rewriter.ort_fusions.rms_normalization import fuse_rms_normalization
-from onnxscript.rewriter.ort_fusions.skip_normalization import (
-    fuse_skip_layer_normalization,
-    fuse_skip_rms_normalization,
-)
 
 from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
-from aotc.graph.passes.fuse_for_cuda.graph_values import integer, is_op
 from aotc.graph.passes.fuse_for_cuda.multi_head import Fuser, pack_attention
-from aotc.graph.passes.fuse_for_cuda.products import fuse_gelu, unflatten_projections
+from aotc.graph.passes.fuse_for_cuda.normalization import fuse_normalizations
+from aotc.graph.passes.fuse_for_cuda.products import (
+    fuse_gelu,
+    split_projections,
+    unflatten_projections,
+)
+from aotc.graph.passes.fuse_for_cuda.rotary import fuse_rotary
 from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import PassRecord
 
@@ -77,27 +77,6 @@ def simplify(model: ir.Model) -> None:
     optimize(model)
 
 
-def _normalizations(model: ir.Model) -> dict[str, int]:
-    found = {
-        "rms": fuse_rms_normalization(model) + _standard_rms(model.graph),
-        "skip layer": fuse_skip_layer_normalization(model),
-        "skip rms": fuse_skip_rms_normalization(model),
-    }
-    return {name: count for name, count in found.items() if count}
-
-
-def _standard_rms(graph: ir.Graph) -> int:
-    """Write RMSNormalization (opset 23) as ONNX Runtime's own, which the next rules know."""
-    count = 0
-    for node in graph:
-        axis = integer(node, "axis", -1)
-        if is_op(node, "RMSNormalization") and axis == -1 and integer(node, "stash_type", 1) == 1:
-            node.op_type = "SimplifiedLayerNormalization"
-            node.attributes.add(ir.AttrInt64("axis", -1))
-            count += 1
-    return count
-
-
 def _finish(model: ir.Model) -> None:
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
@@ -105,13 +84,15 @@ def _finish(model: ir.Model) -> None:
 
 
 _FUSIONS: Final[Mapping[str, _Step]] = {
+    "fuse-rotary": lambda model: fuse_rotary(model.graph),
     "fuse-attention": lambda model: Fuser(model.graph).run(),
     "pack-attention": lambda model: pack_attention(model.graph),
     "fuse-gelu": lambda model: fuse_gelu(model.graph),
-    "fuse-normalization": _normalizations,
+    "fuse-normalization": fuse_normalizations,
 }
 _STEPS: Final[Mapping[str, _Step]] = {
     "unflatten-projections": lambda model: unflatten_projections(model.graph),
+    "split-projections": lambda model: split_projections(model.graph),
     "split-key-transposes": lambda model: split_key_transposes(model.graph),
     **_FUSIONS,
 }

@@ -57,7 +57,8 @@ class Core:
     With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask;
     a row of it without any `true` gives 0.  `guarded`: probabilities that are not a number are
     set to 0, which the fused operator does not do.  `idle_masks` are not among the masks: they are
-    proven to change no score.
+    proven to change no score.  With `group`, keys and values have that many times fewer heads, and
+    each serves as many heads of the queries in turn.
     """
 
     node: ir.Node
@@ -72,6 +73,7 @@ class Core:
     split_keys: bool = False
     guarded: bool = False
     idle_masks: int = 0
+    group: int = 1
 
     @property
     def key_axis(self) -> int:
@@ -100,7 +102,58 @@ def core_at(node: ir.Node) -> Core | None:
     # A scale of 0 is none to the fused operator.
     if not found.scale or not math.isfinite(found.scale) or not _fits(found):
         return None
-    return found
+    return _without_repeats(found)
+
+
+def _without_repeats(core: Core) -> Core | None:
+    """`core` of the keys and values before they are repeated for a group of queries.
+
+    None if heads that are not repeated cannot be grouped.
+    """
+    if core.split_keys:
+        return core
+    parts = [_before_repeats(part) if core.group == 1 else part for part in (core.key, core.value)]
+    known = [sizes(part, 4) for part in parts]
+    if known[0] is None or known[1] is None or known[0][1] != known[1][1]:
+        return core
+    # The rows of a group stand under each other: masks are of all heads, none of a diagonal.
+    masks = [sizes(mask.value, len(mask.value.shape or ())) or () for mask in core.masks]
+    of_all = all(mask and (1, 1, *mask)[-3] == 1 for mask in masks)
+    heads = known[0][1]
+    assert isinstance(heads, int) and parts[0] is not None and parts[1] is not None
+    if core.causal or not of_all or known[0][3] != known[1][3]:
+        return core if core.group == 1 else None
+    return replace(core, key=parts[0], value=parts[1], group=core.heads // heads)
+
+
+def _before_repeats(value: ir.Value) -> ir.Value | None:
+    """What is spread to a value of (batch, heads, length, width), each head some times in turn."""
+    joined = made_by(value, "Reshape")
+    spread = made_by(joined.inputs[0], "Expand") if joined is not None else None
+    if spread is None:
+        return None
+    before, after = sizes(spread.inputs[0], 5), sizes(spread.outputs[0], 5)
+    result = sizes(value, 4)
+    if before is None or after is None or result is None or before[2] != 1:
+        return None
+    heads, times = after[1:3]
+    if not isinstance(heads, int) or not isinstance(times, int) or result[1] != heads * times:
+        return None
+    kept = [axis for axis in range(5) if axis != 2]
+    alone = [after[axis] for axis in kept]
+    if not all(same(before[axis], after[axis]) for axis in kept):
+        return None
+    if not all(same(alone[axis], result[axis]) for axis in (0, 2, 3)):
+        return None
+    # An axis of 1 is put between, which moves no number.
+    added = spread.inputs[0].producer() if spread.inputs[0] is not None else None
+    source = added.inputs[0] if added is not None else None
+    if added is None or not (is_op(added, "Unsqueeze") or is_op(added, "Reshape")):
+        return None
+    known = sizes(source, 4)
+    if known is None or not all(map(same, known, alone)):
+        return None
+    return source
 
 
 def _without_idle_masks(core: Core) -> Core:
@@ -178,7 +231,7 @@ def _far_below(dtype: ir.DataType | None) -> float:
 
 def _standard(node: ir.Node) -> Core | None:
     query, key, value, mask, *others = (*node.inputs, None, None, None, None)[:7]
-    known = _heads(query, key, value)
+    known = _heads(query, key, value, grouped=True)
     unread = all(not out.uses() and not out.is_graph_output() for out in node.outputs[1:])
     if known is None or any(others) or not unread or number(node, "softcap", 0.0):
         return None
@@ -206,6 +259,7 @@ def _standard(node: ir.Node) -> Core | None:
         masks=masks,
         causal=causal,
         zero_rows=mask if boolean else None,
+        group=heads // int(keys[1]),
     )
 
 
@@ -331,8 +385,9 @@ def _heads(
     value: ir.Value | None,
     *,
     split_keys: bool = False,
+    grouped: bool = False,
 ) -> tuple[int, int] | None:
-    """The number of heads, and the width of one."""
+    """The number of the queries' heads, and the width of one; `grouped`: keys may have fewer."""
     known = [sizes(item, 4) for item in (query, key, value)]
     if any(found is None for found in known):
         return None
@@ -340,7 +395,10 @@ def _heads(
     heads, width = queries[1], queries[3]
     if not isinstance(heads, int) or not isinstance(width, int) or not isinstance(values[3], int):
         return None
-    if not keys[2 if split_keys else 1] == values[1] == heads or keys[3] != width:
+    fewer = keys[2 if split_keys else 1]
+    if fewer != values[1] or keys[3] != width or not isinstance(fewer, int):
+        return None
+    if fewer != heads and not (grouped and fewer and heads % fewer == 0):
         return None
     return heads, width
 

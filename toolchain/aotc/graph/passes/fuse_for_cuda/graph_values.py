@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+# From (batch, length, heads, width), and back.
+HEADS_FIRST = (0, 2, 1, 3)
 _MAX_READ = 4096
 Bounds = tuple[float, float]
 _DEEP = 64
@@ -44,6 +46,13 @@ def array(value: ir.Value | None) -> object | None:
     """The numpy array of a small constant; None for others."""
     tensor = constant(value)
     return tensor.numpy() if tensor is not None and tensor.size <= _MAX_READ else None
+
+
+def whole_array(value: ir.Value) -> np.ndarray:
+    """The numpy array of a constant of any size."""
+    tensor = constant(value)
+    assert tensor is not None
+    return np.asarray(tensor.numpy())
 
 
 def scalar(value: ir.Value | None) -> float | None:
@@ -119,6 +128,69 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def number(node: ir.Node, name: str, default: float) -> float:
     """A float attribute."""
     return node.attributes[name].as_float() if name in node.attributes else default
+
+
+def before_heads(value: ir.Value | None, heads: int) -> ir.Value | None:
+    """What was split into a value of (batch, length, heads, width); None if nothing was.
+
+    It is of (batch, length, heads x width).
+    """
+    node = made_by(value, "Reshape")
+    flat = node.inputs[0] if node is not None else None
+    before, after = sizes(flat, 3), sizes(value, 4)
+    if before is None or after is None or after[2] != heads or not isinstance(after[3], int):
+        return None
+    if before[2] != heads * after[3]:
+        return None
+    return flat if same(before[0], after[0]) or same(before[1], after[1]) else None
+
+
+def part_of(value: ir.Value | None) -> tuple[ir.Value, int, int] | None:
+    """What `value` is a part of along the last axis, with its first index and the one after it."""
+    node = value.producer() if value is not None else None
+    whole = node.inputs[0] if node is not None else None
+    if node is None or whole is None or whole.shape is None or value is None:
+        return None
+    last = len(whole.shape) - 1
+    if is_op(node, "Slice"):
+        found = part_along(node, last)
+    elif is_op(node, "Split") and integer(node, "axis", 0) in (last, -1):
+        found = _split_off(node, value, last)
+    else:
+        return None
+    return (whole, *found) if found is not None else None
+
+
+def part_along(node: ir.Node, axis: int) -> tuple[int, int] | None:
+    """The first index of a Slice of `axis` alone, in steps of 1, and the one after its last."""
+    whole = node.inputs[0]
+    rank = len(whole.shape) if whole is not None and whole.shape is not None else 0
+    size = (sizes(whole, rank) or ())[axis] if axis < rank else None
+    # Since opset 10 they are inputs.
+    given = [array(value) for value in node.inputs[1:]]
+    read = [np.ravel(item).tolist() for item in given if isinstance(item, np.ndarray)]
+    if not isinstance(size, int) or len(read) != len(given) or not 3 <= len(read) <= 4:
+        return None
+    if any(len(item) != 1 for item in read):
+        return None
+    start, stop, stated, *step = (int(item[0]) for item in read)
+    if stated % rank != axis or step not in ([], [1]):
+        return None
+    first, after, _ = slice(start, stop).indices(size)
+    return first, max(first, after)
+
+
+def _split_off(node: ir.Node, value: ir.Value, last: int) -> tuple[int, int] | None:
+    """The range of one output of a Split of the last axis."""
+    start = 0
+    for output in node.outputs:
+        width = (sizes(output, last + 1) or ("",))[-1]
+        if not isinstance(width, int):
+            return None
+        if output is value:
+            return start, start + width
+        start += width
+    return None
 
 
 def uncast(value: ir.Value | None) -> ir.Value | None:

@@ -11,7 +11,6 @@ by a product.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -19,7 +18,9 @@ import onnx_ir as ir
 from aotc.base.records import record
 from aotc.graph.passes.fuse_for_cuda.attention import Core, Mask, core_at
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    HEADS_FIRST,
     array,
+    before_heads,
     depends_on,
     is_constant,
     is_op,
@@ -33,11 +34,8 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     set_type,
     sizes,
 )
+from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 from aotc.spec.providers import MICROSOFT
-
-_HEADS_FIRST = (0, 2, 1, 3)
-# Since then Shape may be of some axes only.
-_PART_OF_SHAPE_SINCE = 15
 
 
 @record
@@ -53,13 +51,12 @@ class Fuser:
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
-        self._made: list[ir.Node] = []
+        self._new = NewNodes(graph)
         self._masks: dict[tuple[object, ...], ir.Value] = {}
-        self._constants = 0
 
     def run(self) -> dict[str, int]:
         """Rewrite all of them; returns how many of which kind."""
-        found = {"standard": 0, "decomposed": 0, "with past": 0, "idle masks": 0}
+        found = {"standard": 0, "decomposed": 0, "with past": 0, "grouped": 0, "idle masks": 0}
         for node in list(self._graph):
             core = core_at(node)
             if core is None:
@@ -68,61 +65,100 @@ class Fuser:
             past = self._rewrite(core)
             found["standard" if standard else "decomposed"] += 1
             found["with past"] += past
+            found["grouped"] += core.group > 1
             found["idle masks"] += core.idle_masks
         if any(found.values()):
             self._graph.sort()
         return {name: count for name, count in found.items() if count}
 
     def _rewrite(self, core: Core) -> bool:
-        self._made = []
         query = self._flat(core.query, core.heads, factor=True)
         bias = self._bias(core, query.value)
-        past = _past(core, [query.value, *([bias] if bias is not None else [])])
-        new_key, new_value = core.key, core.value
-        held: list[ir.Value | None] = []
-        outputs = 1
-        if past is not None:
-            held = [past[0].inputs[0], past[1].inputs[0]]
-            new_key, new_value = _input(past[0], 1), _input(past[1], 1)
-            outputs = 3
-        # What becomes part of the present keeps its factor.
-        if core.split_keys:
-            key = self._merged_heads(new_key, core.heads, factor=True)
+        scale, past, heads = core.scale * query.factor, None, core.heads // core.group
+        if core.group > 1:
+            source = self._grouped(query.value, core)
+            bias = self._for_group(bias, core.group) if bias is not None else None
+            key, value = _fewer(core, heads)
         else:
-            key = self._flat(new_key, core.heads, factor=past is None)
-        value = self._flat(new_value, core.heads)
-        attributes: dict[str, object] = {"num_heads": core.heads}
-        scale = core.scale * query.factor * key.factor
+            source = query.value
+            past = _past(core, [source, *([bias] if bias is not None else [])])
+            flat_key, value = self._keys_and_values(core, past)
+            key, scale = flat_key.value, scale * flat_key.factor
+        held = [past[0].inputs[0], past[1].inputs[0]] if past is not None else []
+        attributes: dict[str, object] = {"num_heads": heads}
         width = sizes(core.query, 4) or ()
         if not math.isclose(scale, 1 / math.sqrt(float(width[3])), rel_tol=1e-6):
             attributes["scale"] = scale
         if core.causal:
             attributes["unidirectional"] = 1
-        inputs = [query.value, key.value, value.value, None, None, bias, *held]
+        inputs = [source, key, value, None, None, bias, *held]
         while inputs[-1] is None:
             inputs.pop()
-        node = self._node("MultiHeadAttention", inputs, attributes, outputs, domain=MICROSOFT)
+        outputs = 1 if past is None else 3
+        node = self._new.node("MultiHeadAttention", inputs, attributes, outputs, domain=MICROSOFT)
         result = node.outputs[0]
         set_type(result, core.query)
+        if core.group > 1:
+            result = self._ungrouped(result, core)
         values = sizes(core.value, 4) or ()
         result.shape = ir.Shape(
             [core.query.shape[0], core.query.shape[2], core.heads * int(values[3])]  # type: ignore[index]
         )
         if core.zero_rows is not None:
             shape = result.shape
-            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[
-                0
-            ]
+            factors = self._row_factor(core.zero_rows, result)
+            result = self._new.node("Mul", [result, factors]).outputs[0]
             set_type(result, core.query)
             result.shape = shape
         ends = [(core.node, *self._end(core, result))]
         if past is not None:
             ends += [(past[0], past[0].outputs[0], node.outputs[1])]
             ends += [(past[1], past[1].outputs[0], node.outputs[2])]
-        self._graph.insert_before(core.node, self._made)
+        self._new.place_before(core.node)
         for _, old, new in ends:
             replace_value(old, new)
         return past is not None
+
+    def _keys_and_values(
+        self, core: Core, past: tuple[ir.Node, ir.Node] | None
+    ) -> tuple[_Flat, ir.Value]:
+        """With heads side by side; of new positions only, if there is a past."""
+        new_key, new_value = core.key, core.value
+        if past is not None:
+            new_key, new_value = _input(past[0], 1), _input(past[1], 1)
+        # What becomes part of the present keeps its factor.
+        if core.split_keys:
+            key = self._merged_heads(new_key, core.heads, factor=True)
+        else:
+            key = self._flat(new_key, core.heads, factor=past is None)
+        return key, self._flat(new_value, core.heads).value
+
+    # A group of queries reads the same keys. Its heads become rows: (batch, group x length, fewer
+    # heads x width), so that keys and values are read as they are.
+
+    def _grouped(self, query: ir.Value, core: Core) -> ir.Value:
+        batch, heads, _, width = sizes(core.query, 4) or ()
+        assert isinstance(heads, int) and isinstance(width, int)
+        split = self._new.reshaped(query, [0, -1, core.group, width])
+        turned = self._new.transposed(split, HEADS_FIRST)
+        fewer = heads // core.group * width
+        return self._new.reshaped(turned, [0, -1, fewer], (batch, "", fewer))
+
+    def _ungrouped(self, result: ir.Value, core: Core) -> ir.Value:
+        width = (sizes(core.value, 4) or ())[3]
+        assert isinstance(width, int)
+        split = self._new.reshaped(result, [0, core.group, -1, width])
+        turned = self._new.transposed(split, HEADS_FIRST)
+        return self._new.reshaped(turned, [0, -1, core.heads * width])
+
+    def _for_group(self, bias: ir.Value, group: int) -> ir.Value:
+        """The rows of a bias once for each query of a group."""
+        memo = ("group", bias, group)
+        if memo not in self._masks:
+            rows = self._new.node("Tile", [bias, self._new.numbers([1, 1, group, 1])]).outputs[0]
+            set_type(rows, bias)
+            self._masks[memo] = rows
+        return self._masks[memo]
 
     def _end(self, core: Core, result: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What replaces the heads put side by side after the attention; or its own result."""
@@ -133,7 +169,7 @@ class Fuser:
             after = sizes(user.outputs[0], 4)
             if after is not None and after[1:] == before[1:] and "" not in after[1:]:
                 user = only_user(user.outputs[0])
-        if user is not None and is_op(user, "Transpose") and permutation(user) == _HEADS_FIRST:
+        if user is not None and is_op(user, "Transpose") and permutation(user) == HEADS_FIRST:
             beside = only_user(user.outputs[0])
             if beside is not None and is_op(beside, "Reshape"):
                 shape, target = sizes(beside.outputs[0], 3), sizes(result, 3)
@@ -141,40 +177,25 @@ class Fuser:
                     return beside.outputs[0], result
                 stated = array(beside.inputs[1])
                 if stated is None or 0 not in list(stated)[2:]:  # type: ignore[call-overload]
-                    node = self._node("Reshape", [result, beside.inputs[1]], _plain(beside))
+                    node = self._new.node("Reshape", [result, beside.inputs[1]], _plain(beside))
                     return beside.outputs[0], node.outputs[0]
-        split = self._node("Reshape", [result, self._numbers([0, 0, core.heads, -1])])
-        last = self._node("Transpose", [split.outputs[0]], {"perm": list(_HEADS_FIRST)})
+        split = self._new.node("Reshape", [result, self._new.numbers([0, 0, core.heads, -1])])
+        last = self._new.node("Transpose", [split.outputs[0]], {"perm": list(HEADS_FIRST)})
         return old, last.outputs[0]
 
     def _flat(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """Heads side by side again: the value before they were split, or a new one."""
         transposed = made_by(value, "Transpose")
-        if transposed is not None and permutation(transposed) == _HEADS_FIRST:
+        if transposed is not None and permutation(transposed) == HEADS_FIRST:
             return self._merged_heads(_input(transposed, 0), heads, factor=factor)
-        turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
-        set_type(turned.outputs[0], value)
-        return self._merged_heads(turned.outputs[0], heads)
+        return self._merged_heads(self._new.transposed(value, HEADS_FIRST), heads)
 
     def _merged_heads(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """The same of a value of (batch, length, heads, width)."""
-        split = made_by(value, "Reshape")
-        before = sizes(split.inputs[0], 3) if split is not None else None
-        after = sizes(value, 4)
-        if (
-            split is not None
-            and before is not None
-            and after is not None
-            and after[2] == heads
-            and isinstance(after[3], int)
-            and before[2] == heads * after[3]
-            and (same(before[0], after[0]) or same(before[1], after[1]))
-        ):
-            flat = _input(split, 0)
+        flat = before_heads(value, heads)
+        if flat is not None:
             return _without_factor(flat) if factor else _Flat(value=flat)
-        beside = self._node("Reshape", [value, self._numbers([0, 0, -1])])
-        set_type(beside.outputs[0], value)
-        return _Flat(value=beside.outputs[0])
+        return _Flat(value=self._new.reshaped(value, [0, 0, -1]))
 
     def _bias(self, core: Core, query: ir.Value) -> ir.Value | None:
         """The sum of the masks, of (batch or 1, heads or 1, queries, keys)."""
@@ -183,7 +204,7 @@ class Fuser:
             if total is None or mask.otherwise is None:
                 one = self._one_bias(mask, core, query)
                 if total is not None:
-                    one = self._node("Add", [total, one]).outputs[0]
+                    one = self._new.node("Add", [total, one]).outputs[0]
             else:
                 # What was added before is not kept either: two lowest numbers would be infinity.
                 one = self._chosen(mask, total, core.query.dtype or ir.DataType.FLOAT)
@@ -200,71 +221,41 @@ class Fuser:
         value, dtype = mask.value, core.query.dtype or ir.DataType.FLOAT
         stated = sizes(value, 4)
         if mask.otherwise is not None:
-            value = self._chosen(mask, self._number(0.0, dtype), dtype)
+            value = self._chosen(mask, self._new.number(0.0, dtype), dtype)
         elif value.dtype != dtype:
             if lowest(value.dtype) < lowest(dtype):
-                limit = self._number(lowest(dtype), value.dtype or ir.DataType.FLOAT)
-                value = self._node("Max", [value, limit]).outputs[0]
-            value = self._node("Cast", [value], {"to": int(dtype)}).outputs[0]
+                limit = self._new.number(lowest(dtype), value.dtype or ir.DataType.FLOAT)
+                value = self._new.node("Max", [value, limit]).outputs[0]
+            value = self._new.node("Cast", [value], {"to": int(dtype)}).outputs[0]
         if stated is None or not (same(stated[2], lengths[0]) and same(stated[3], lengths[1])):
-            length, others = self._size(core.query, 2), self._size(core.key, core.key_axis)
-            one = self._numbers([1])
-            shape = self._node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
-            value = self._node("Expand", [value, shape]).outputs[0]
+            length, others = self._new.size(core.query, 2), self._new.size(core.key, core.key_axis)
+            one = self._new.numbers([1])
+            shape = self._new.node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
+            value = self._new.node("Expand", [value, shape]).outputs[0]
         value.dtype = dtype
         self._masks[memo] = value
         return value
-
-    def _size(self, value: ir.Value, axis: int) -> ir.Value:
-        """The size of one axis, of one dim."""
-        if self._graph.opset_imports.get("", 1) >= _PART_OF_SHAPE_SINCE:
-            return self._node("Shape", [value], {"start": axis, "end": axis + 1}).outputs[0]
-        shape = self._node("Shape", [value]).outputs[0]
-        return self._node("Gather", [shape, self._numbers([axis])]).outputs[0]
 
     def _chosen(self, mask: Mask, kept: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`kept` where the mask keeps scores, else the lowest number."""
         assert mask.otherwise is not None
         # A mask of float32 scores may be lower than a half type can hold.
-        other = self._number(max(mask.otherwise, lowest(dtype)), dtype)
+        other = self._new.number(max(mask.otherwise, lowest(dtype)), dtype)
         choices = (other, kept) if mask.inverted else (kept, other)
-        return self._node("Where", [mask.value, *choices]).outputs[0]
+        return self._new.node("Where", [mask.value, *choices]).outputs[0]
 
     def _row_factor(self, mask: ir.Value, result: ir.Value) -> ir.Value:
         """1 for rows with any `true`, and 0 for others, of (batch or 1, queries or 1, 1)."""
         memo = ("rows", mask, result.dtype)
         if memo not in self._masks:
-            number = self._node("Cast", [mask], {"to": int(result.dtype or ir.DataType.FLOAT)})
-            value = self._node("ReduceMax", [number.outputs[0], self._numbers([-1])]).outputs[0]
+            number = self._new.node("Cast", [mask], {"to": int(result.dtype or ir.DataType.FLOAT)})
+            value = self._new.node(
+                "ReduceMax", [number.outputs[0], self._new.numbers([-1])]
+            ).outputs[0]
             if sizes(mask, 4) is not None:
-                value = self._node("Squeeze", [value, self._numbers([1])]).outputs[0]
+                value = self._new.node("Squeeze", [value, self._new.numbers([1])]).outputs[0]
             self._masks[memo] = value
         return self._masks[memo]
-
-    def _node(
-        self,
-        op_type: str,
-        inputs: list[ir.Value | None],
-        attributes: Mapping[str, object] | None = None,
-        outputs: int = 1,
-        domain: str = "",
-    ) -> ir.Node:
-        stated = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]  # type: ignore[arg-type]
-        node = ir.Node(domain, op_type, inputs, stated, num_outputs=outputs)
-        self._made.append(node)
-        return node
-
-    def _numbers(self, values: list[int]) -> ir.Value:
-        return self._constant(ir.tensor(values, dtype=ir.DataType.INT64))
-
-    def _number(self, value: float, dtype: ir.DataType) -> ir.Value:
-        return self._constant(ir.tensor(value, dtype=dtype))
-
-    def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
-        node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
-        self._made.append(node)
-        node.outputs[0].dtype = tensor.dtype
-        return node.outputs[0]
 
 
 def _past(core: Core, others: list[ir.Value]) -> tuple[ir.Node, ir.Node] | None:
@@ -288,6 +279,19 @@ def _past(core: Core, others: list[ir.Value]) -> tuple[ir.Node, ir.Node] | None:
         return None
     read = [*others, _input(keys, 1), _input(values, 1)]
     return None if keys is values or depends_on(read, found) else (keys, values)
+
+
+def _fewer(core: Core, heads: int) -> tuple[ir.Value, ir.Value]:
+    """Keys and values of a group: with heads side by side, or as they are if one is not made so."""
+    flat = []
+    for part in (core.key, core.value):
+        turned = made_by(part, "Transpose")
+        if turned is None or permutation(turned) != HEADS_FIRST:
+            break
+        flat.append(before_heads(turned.inputs[0], heads))
+    if len(flat) == 2 and flat[0] is not None and flat[1] is not None:
+        return flat[0], flat[1]
+    return core.key, core.value
 
 
 def _without_factor(value: ir.Value) -> _Flat:

@@ -1,4 +1,4 @@
-"""Gelu and FastGelu as one node with the bias before them, and linear layers of three dims."""
+"""Gelu and FastGelu with the bias before them; linear layers of three dims, and parts of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    HEADS_FIRST,
     broadcast_scalar,
     integer,
     is_constant,
@@ -14,12 +15,15 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     made_by,
     number,
     only_user,
+    part_along,
+    permutation,
     replace_value,
     same,
     scaled,
     set_type,
     sizes,
 )
+from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 from aotc.spec.providers import MICROSOFT
 
 _CUBE = 0.044715
@@ -187,3 +191,81 @@ def _is_plain(node: ir.Node) -> bool:
         and not integer(node, "transA", 0)
         and bias is not None
     )
+
+
+def split_projections(graph: ir.Graph) -> dict[str, int]:
+    """Write queries, keys and values of one product as one Split before heads are put first.
+
+    Cases: a Split of each head after its Transpose; slices of (batch, length, parts, heads, width),
+    each without its third axis.  Other fusions look for what lies before the Transpose.  Returns
+    how many of which kind.
+    """
+    found = {"parts of heads": 0, "slices": 0}
+    new, wholes = NewNodes(graph), dict[ir.Value, ir.Node]()
+    for node in list(graph):
+        if is_op(node, "Split"):
+            found["parts of heads"] += _split_before_transpose(node, new)
+        elif is_op(node, "Squeeze"):
+            found["slices"] += _split_for_slice(node, new, wholes)
+    if any(found.values()):
+        graph.sort()
+    return {name: count for name, count in found.items() if count}
+
+
+def _split_before_transpose(node: ir.Node, new: NewNodes) -> bool:
+    turned = made_by(node.inputs[0], "Transpose")
+    source = turned.inputs[0] if turned is not None else None
+    if source is None or permutation(turned) != HEADS_FIRST:
+        return False
+    if integer(node, "axis", 0) not in (-1, 3) or any(
+        out.is_graph_output() for out in node.outputs
+    ):
+        return False
+    split = new.node(
+        "Split",
+        [source, *node.inputs[1:]],
+        {name: attribute.value for name, attribute in node.attributes.items()},
+        len(node.outputs),
+    )
+    ends = []
+    for part, old in zip(split.outputs, node.outputs, strict=True):
+        known = sizes(old, 4)
+        set_type(part, old)
+        if known is not None:
+            part.shape = ir.Shape([known[axis] or None for axis in HEADS_FIRST])
+        ends.append((old, new.transposed(part, HEADS_FIRST, known)))
+    new.place_before(node)
+    for old, made in ends:
+        replace_value(old, made)
+    return True
+
+
+def _split_for_slice(node: ir.Node, new: NewNodes, wholes: dict[ir.Value, ir.Node]) -> bool:
+    part = made_by(node.inputs[0], "Slice")
+    joined = made_by(part.inputs[0], "Reshape") if part is not None else None
+    flat = joined.inputs[0] if joined is not None else None
+    if part is None or joined is None or flat is None:
+        return False
+    whole, before, after = sizes(joined.outputs[0], 5), sizes(flat, 3), sizes(node.outputs[0], 4)
+    taken = part_along(part, 2)
+    if whole is None or before is None or after is None or taken is None:
+        return False
+    batch, length, parts, heads, width = whole
+    if not isinstance(parts, int) or not isinstance(heads, int) or not isinstance(width, int):
+        return False
+    if before[2] != parts * heads * width or not same(before[0], batch):
+        return False
+    if not all(map(same, after, (batch, length, heads, width))) or taken[1] != taken[0] + 1:
+        return False
+    if flat not in wholes:
+        side = heads * width
+        given = [flat, new.numbers([side] * parts)]
+        wholes[flat] = new.node("Split", given, {"axis": 2}, parts)
+        for output in wholes[flat].outputs:
+            set_type(output, flat)
+            output.shape = ir.Shape([batch or None, length or None, side])
+    own = wholes[flat].outputs[taken[0]]
+    made = new.reshaped(own, [0, 0, heads, width], after)
+    new.place_before(node)
+    replace_value(node.outputs[0], made)
+    return True
