@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,20 @@ def attention(
         [numpy_helper.from_array(np.asarray(item), name) for name, item in held.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+
+
+def in_order(nodes: Iterable[onnx.NodeProto | None], given: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that are not None, each after those whose results it reads."""
+    ordered: list[onnx.NodeProto] = []
+    pending = [node for node in nodes if node is not None]
+    names = set(given)
+    while pending:
+        ready = [node for node in pending if all(name in names for name in node.input if name)]
+        assert ready, [list(node.output) for node in pending]
+        ordered += ready
+        names |= {name for node in ready for name in node.output}
+        pending = [node for node in pending if node not in ready]
+    return ordered
 
 
 def ops(model: onnx.ModelProto) -> list[str]:

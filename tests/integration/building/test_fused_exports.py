@@ -26,24 +26,39 @@ from aotc.providers.cuda import claim_of
 from aotc.spec.variant import PassRecord
 
 EXPORTS = Path("tests/data/exports").resolve()
-# By export: the operator that its two attentions become.
+ROTARY_EXPORTS = Path("tests/data/rotary").resolve()
+# By export: the operator that its attentions become.
 ATTENTION = {
     "bert": "Attention",
     "decoder": "Attention",
     "gpt2": "MultiHeadAttention",
+    "gpt_neox": "MultiHeadAttention",
     "llama_eager": "MultiHeadAttention",
     "llama_sdpa": "MultiHeadAttention",
+    "modernbert": "MultiHeadAttention",
+    "qwen3": "MultiHeadAttention",
     "vit": "Attention",
     "whisper": "Attention",
 }
-GELU = {"bert": 2, "decoder": 2, "gpt2": 2, "vit": 2, "whisper": 4}
+LAYERS = {"modernbert": 3}
+# How many of each are found.
+GELU = {"bert": 2, "decoder": 2, "gpt2": 2, "gpt_neox": 2, "modernbert": 3, "vit": 2, "whisper": 4}
+SKIPPED = {"gpt_neox": 2, "modernbert": 6}
+ROTARY = {"gpt_neox": 4, "llama_eager": 4, "llama_sdpa": 4, "modernbert": 6, "qwen3": 4}
+GROUPED = ("llama_eager", "llama_sdpa", "qwen3")
+WITH_PAST = ("gpt2", "gpt_neox", "llama_eager", "llama_sdpa", "qwen3")
 SIZES = {"batch": 2, "sequence": 5, "frames": 3000}
+
+
+def path_of(name: str) -> Path:
+    own = ROTARY_EXPORTS / f"{name}.onnx"
+    return own if own.exists() else EXPORTS / own.name
 
 
 @cache
 def original(name: str) -> onnx.ModelProto:
     """The export; weights are larger than random ones, so that masks show in the answers."""
-    model = onnx.load(EXPORTS / f"{name}.onnx")
+    model = onnx.load(path_of(name))
     for tensor in model.graph.initializer:
         values = numpy_helper.to_array(tensor)
         if values.dtype == np.float32 and values.ndim == 2 and values.std() < 0.1:
@@ -104,17 +119,30 @@ def operators(model: onnx.ModelProto) -> list[str]:
 def test_all_attentions_and_activations_are_found(name: str) -> None:
     model, records = fused(name)
     found = operators(model)
-    assert found.count(ATTENTION[name]) == 2
+    assert found.count(ATTENTION[name]) == LAYERS.get(name, 2)
     assert "Softmax" not in {node.op_type for node in model.graph.node}
+    assert found.count("RotaryEmbedding") == ROTARY.get(name, 0)
     gelus = [op for op in found if op in ("Gelu", "BiasGelu", "FastGelu")]
     assert len(gelus) == GELU.get(name, 0)
-    assert sum("Normalization" in op for op in found) == 4
+    assert sum("Normalization" in op for op in found) == SKIPPED.get(name, 4)
     matched = {item.name: sum(item.matched.values()) for item in records if item.matched}
     assert {"fuse-attention", "fuse-normalization"} <= set(matched)
     assert all(matched.values())
     # The mask of a vision transformer keeps all, and that is known of its constants.
     (attention,) = (item.matched for item in records if item.name == "fuse-attention")
     assert attention.get("idle masks", 0) == (2 if name == "vit" else 0)
+    assert attention.get("grouped", 0) == (2 if name in GROUPED else 0)
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_nothing_is_left_of_rotary_embeddings_and_repeated_keys(name: str) -> None:
+    model, _ = fused(name)
+    found = [node.op_type for node in model.graph.node]
+    assert not {"Neg", "Slice"} & set(found)
+    # One cosine for each kind of layer; no value is transposed but those of the present.
+    assert found.count("Cos") == (2 if name == "modernbert" else 1)
+    transposed = {"gpt_neox": 0, "modernbert": 0}.get(name, 8)
+    assert found.count("Transpose") == transposed
 
 
 @pytest.mark.parametrize(
@@ -123,8 +151,7 @@ def test_all_attentions_and_activations_are_found(name: str) -> None:
         (name, past, mask)
         for name in ATTENTION
         for past, mask in itertools.product((0, 3), ("ones", "padding", "nothing"))
-        if (past == 0 or name in ("gpt2", "llama_eager", "llama_sdpa"))
-        and (mask == "ones" or name not in ("vit", "whisper"))
+        if (past == 0 or name in WITH_PAST) and (mask == "ones" or name not in ("vit", "whisper"))
     ],
 )
 def test_the_answers_are_those_of_the_original(name: str, past: int, mask: str) -> None:
@@ -140,8 +167,11 @@ FIXED = {
     "bert": {"sequence": 16},
     "decoder": {"sequence": 16},
     "gpt2": _PAST,
+    "gpt_neox": _PAST,
     "llama_eager": _PAST,
     "llama_sdpa": _PAST,
+    "modernbert": {"sequence": 16},
+    "qwen3": _PAST,
     "vit": {},
     "whisper": {"frames": 3000},
 }
@@ -159,11 +189,14 @@ def test_graphs_of_fixed_dims_are_fused_alike(name: str, others: bool, batch: in
     run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
     result, _ = fuse(model, Path())
     found = operators(result)
-    assert found.count(ATTENTION[name]) == 2
+    assert found.count(ATTENTION[name]) == LAYERS.get(name, 2)
+    assert found.count("RotaryEmbedding") == ROTARY.get(name, 0)
     assert "Softmax" not in {node.op_type for node in result.graph.node}
     # With a batch of 1 the sum with embeddings of positions is one, too.
-    assert sum("Normalization" in op for op in found) >= 4
-    given = inputs(result, 7, "padding" if name in ("bert", "decoder") else "ones", sizes)
+    assert sum("Normalization" in op for op in found) >= SKIPPED.get(name, 4)
+    given = inputs(
+        result, 7, "padding" if name in ("bert", "decoder", "modernbert") else "ones", sizes
+    )
     for expected, answer in zip(
         answers(original(name), given), answers(result, given), strict=True
     ):
@@ -172,7 +205,7 @@ def test_graphs_of_fixed_dims_are_fused_alike(name: str, others: bool, batch: in
 
 def test_masks_show_in_these_answers() -> None:
     """Else the comparison above would say nothing of them."""
-    for name in ("bert", "decoder", "llama_sdpa"):
+    for name in ("bert", "decoder", *ROTARY):
         model = original(name)
         whole, padded = (answers(model, inputs(model, 0, mask))[0] for mask in ("ones", "padding"))
         assert np.abs(whole - padded).max() > 1e-2
@@ -183,18 +216,21 @@ def test_cuda_claims_every_node_in_float32_and_half(name: str) -> None:
     for model in (original(name), in_half(original(name))):
         result, records = fuse(model, Path())
         assert records
-        assert operators(result).count(ATTENTION[name]) == 2, operators(result)
+        assert operators(result).count(ATTENTION[name]) == LAYERS.get(name, 2), operators(result)
         run_passes(result, (NameNodes(),))
         claims = claim_of(result)
         assert claims.refusals == ()
         assert {node.name for node in result.graph.node} <= claims.nodes
 
 
-@pytest.mark.parametrize("name", ["bert", "vit", "gpt2", "decoder", "whisper"])
+@pytest.mark.parametrize(
+    "name", ["bert", "vit", "gpt2", "gpt_neox", "decoder", "modernbert", "whisper"]
+)
 def test_half_models_are_fused_in_half(name: str) -> None:
-    model = in_half(onnx.load(EXPORTS / f"{name}.onnx"))
+    model = in_half(onnx.load(path_of(name)))
     result, _ = fuse(model, Path())
     found = operators(result)
+    assert found.count("RotaryEmbedding") == ROTARY.get(name, 0)
     assert sum(op in ("Gelu", "BiasGelu", "FastGelu") for op in found) == GELU[name]
     given = inputs(result, 0, "padding" if name in ("bert", "gpt2") else "ones")
     for expected, answer in zip(answers(model, given), answers(result, given), strict=True):

@@ -27,6 +27,8 @@ from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 from aotc.spec.providers import MICROSOFT
 
 _CUBE = 0.044715
+# Queries, keys and values.
+_FEWEST_PARTS = 3
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
 
@@ -215,7 +217,10 @@ def split_projections(graph: ir.Graph) -> dict[str, int]:
 def _split_before_transpose(node: ir.Node, new: NewNodes) -> bool:
     turned = made_by(node.inputs[0], "Transpose")
     source = turned.inputs[0] if turned is not None else None
-    if source is None or permutation(turned) != HEADS_FIRST:
+    if turned is None or source is None or permutation(turned) != HEADS_FIRST:
+        return False
+    # Two parts are what is turned by its position, and what is not.
+    if only_user(turned.outputs[0]) is not node or len(node.outputs) < _FEWEST_PARTS:
         return False
     if integer(node, "axis", 0) not in (-1, 3) or any(
         out.is_graph_output() for out in node.outputs
