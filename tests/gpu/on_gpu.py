@@ -19,6 +19,7 @@ from aotc.spec.reports import BuildReport
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")
+_DATA = Path(__file__).parents[1] / "data"
 _PAST = {"batch": 2, "sequence": 1, "past_sequence": 7, "total": 8}
 # Sizes of the exported networks.
 NETWORK_DIMS: dict[str, dict[str, Any]] = {
@@ -27,9 +28,20 @@ NETWORK_DIMS: dict[str, dict[str, Any]] = {
     "gpt2": _PAST,
     "llama_eager": _PAST,
     "llama_sdpa": _PAST,
+    "gpt_neox": _PAST,
+    "qwen3": _PAST,
+    "modernbert": {"batch": 2, "sequence": 16},
     "whisper": {"batch": 2, "frames": 3000},
     "resnet50": {"batch": 2, "height": 224, "width": 224},
 }
+# Of them, those that turn queries and keys by their positions; how often.
+ROTARY = {"llama_eager": 4, "llama_sdpa": 4, "gpt_neox": 4, "qwen3": 4, "modernbert": 6}
+
+
+def network_path(name: str) -> Path:
+    """The committed export of a network."""
+    own = _DATA / "rotary" / f"{name}.onnx"
+    return own if own.exists() else _DATA / "exports" / own.name
 
 
 @dataclass(frozen=True, slots=True)

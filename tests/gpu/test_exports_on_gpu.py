@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_gpu import ATTENTION, CUDA, NETWORK_DIMS, built, not_on_cuda, note, operators
+from on_gpu import ATTENTION, CUDA, NETWORK_DIMS, ROTARY, built, not_on_cuda, note, operators
 
 import aotc
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 EXPORTER = Path(__file__).parents[2] / "benchmarks" / "networks" / "exports.py"
 FORMS = {"float32": 23, "float16": 18}
 # torch gives the rotary tables one row, which ONNX Runtime takes for a batch of one alone.
-ONE_ROW = ("llama_eager", "llama_sdpa")
+ONE_ROW = ("llama_eager", "llama_sdpa", "gpt_neox", "modernbert")
 
 
 def export(name: str, dtype: str, folder: Path) -> Path:
@@ -54,3 +54,4 @@ def test_an_export_of_today_is_fused_and_captured(name: str, dtype: str, tmp_pat
         # Every layer's softmax is inside an attention.
         assert sum(found[op] for op in ATTENTION) >= 2
         assert not found["Softmax"]
+        assert found["RotaryEmbedding"] == ROTARY.get(name, 0)

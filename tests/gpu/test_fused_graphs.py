@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from on_gpu import ROTARY, network_path
 
 from aotc.graph.passes.fuse_for_cuda import fuse
 from aotc.providers.cuda import CudaBackend
 
 pytestmark = pytest.mark.gpu
 
-EXPORTS = Path(__file__).parents[1] / "data" / "exports"
 SIZES = {"batch": 2, "sequence": 5}
 
 
@@ -36,12 +36,12 @@ def inputs(model: onnx.ModelProto, past: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("past", [0, 3])
-@pytest.mark.parametrize("name", ["bert", "decoder", "gpt2", "llama_eager", "llama_sdpa", "vit"])
+@pytest.mark.parametrize("name", ["bert", "decoder", "gpt2", "vit", *ROTARY])
 def test_the_answers_are_those_of_the_original(name: str, past: int) -> None:
     backend = CudaBackend()
     assert not backend.probe().why_not
     backend.prepare()
-    model = onnx.load(EXPORTS / f"{name}.onnx")
+    model = onnx.load(network_path(name))
     fused, records = fuse(model, Path())
     assert records
     given = inputs(model, past)

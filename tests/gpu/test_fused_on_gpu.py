@@ -7,15 +7,30 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from networks import attention as attention_of_rows
-from on_gpu import ATTENTION, CUDA, NETWORK_DIMS, built, not_on_cuda, note, operators
+from on_gpu import (
+    ATTENTION,
+    CUDA,
+    NETWORK_DIMS,
+    ROTARY,
+    built,
+    close_to,
+    network_path,
+    not_on_cuda,
+    note,
+    operators,
+)
+from onnx import TensorProto, numpy_helper
 
 import aotc
 
 pytestmark = pytest.mark.gpu
-EXPORTS = Path(__file__).parents[1] / "data" / "exports"
 TRANSFORMERS = [name for name in NETWORK_DIMS if name != "resnet50"]
 # No floating-point operation may be on the CPU.
 ON_CUDA = {"budgets": {"cpu_share": 0.0}}
@@ -36,7 +51,7 @@ with aotc.load(sys.argv[1]) as model:
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path: Path) -> None:
     artifact = built(
-        EXPORTS / f"{name}.onnx", tmp_path, NETWORK_DIMS[name], precision=precision, **ON_CUDA
+        network_path(name), tmp_path, NETWORK_DIMS[name], precision=precision, **ON_CUDA
     )
     with aotc.load(artifact.path) as model:
         variant, found = model.variant, operators(model)
@@ -49,13 +64,64 @@ def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path
         # Every layer's softmax is inside an attention.
         assert sum(found[op] for op in ATTENTION) >= 2
         assert not found["Softmax"]
+        assert found["RotaryEmbedding"] == ROTARY.get(name, 0)
         assert matched
         assert model._runners[0].captured
 
 
+def with_large_weights(name: str, folder: Path) -> Path:
+    """The network with weights so large that masks and positions show in its answers."""
+    model = onnx.load(network_path(name))
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.ndim == 2 and values.std() < 0.1:
+            tensor.CopyFrom(numpy_helper.from_array(values * np.float32(15), tensor.name))
+    path = folder / f"{name}.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def given(path: Path, dims: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Inputs of these sizes; the first half of the first item is padding."""
+    rng, found = np.random.default_rng(seed), {}
+    for value in onnx.load(path).graph.input:
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or dims[dim.dim_param] for dim in kind.shape.dim]
+        if "mask" in value.name:
+            found[value.name] = np.ones(shape, np.int64)
+            found[value.name][0, : shape[1] // 2] = 0
+        elif kind.elem_type == TensorProto.INT64:
+            found[value.name] = rng.integers(0, 60, shape)
+        else:
+            found[value.name] = rng.standard_normal(shape).astype(np.float32)
+    return found
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_replays_in_half_turn_by_the_positions_of_each_call(name: str, tmp_path: Path) -> None:
+    """Each answer is the original's, and the first inputs are answered alike at the end."""
+    path, dims = with_large_weights(name, tmp_path), NETWORK_DIMS[name]
+    artifact = built(path, tmp_path, dims, precision="float16", **ON_CUDA)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    original = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    with aotc.load(artifact.path) as model:
+        assert operators(model)["RotaryEmbedding"] == ROTARY[name]
+        assert model._runners[0].captured
+        calls = [given(path, dims, seed) for seed in range(4)]
+        answers = [model.run(call) for call in calls]
+        for call, answer in zip(calls, answers, strict=True):
+            expected = original.run(None, call)
+            for (output, found), wanted in zip(answer.items(), expected, strict=True):
+                note(f"{name} {output}", float(np.abs(found - wanted).max()))
+                close_to(found, wanted, 1e-2)
+        again = model.run(calls[0])
+        assert all(np.array_equal(again[output], answers[0][output]) for output in again)
+
+
 def test_convolutions_are_laid_out_for_cuda_and_captured(tmp_path: Path) -> None:
     dims = {**NETWORK_DIMS["resnet50"], "batch": {"buckets": [1, 2], "outside": "pad"}}
-    artifact = built(EXPORTS / "resnet50.onnx", tmp_path, dims, precision="float16", **ON_CUDA)
+    artifact = built(network_path("resnet50"), tmp_path, dims, precision="float16", **ON_CUDA)
     with aotc.load(artifact.path) as model:
         options = dict(model.variant.session.provider_options[CUDA])
         note("resnet50", options)
