@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any, Final
 # notes, table "minor version compatibility").
 DRIVER_MIN: Final[Mapping[int, str]] = {13: "580.65.06"}
 NVIDIA_SMI_SECONDS: Final = 10
+_SHOWN: Final = "CUDA_VISIBLE_DEVICES"
 # CU_STREAM_NON_BLOCKING, which is cudaStreamNonBlocking as well.
 _NON_BLOCKING: Final = 1
 
@@ -23,7 +25,19 @@ def missing_gpu() -> str:
     forks.
     """
     devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
-    return "" if devices else "this machine has no NVIDIA GPU"
+    return hidden_gpus() if devices else "this machine has no NVIDIA GPU"
+
+
+def hidden_gpus() -> str:
+    """Which setting of this process hides all GPUs from CUDA; empty if none is known to.
+
+    CUDA shows the devices that the variable lists up to the first that is none, such as -1 (CUDA
+    C++ Programming Guide, environment variables).
+    """
+    shown = os.environ.get(_SHOWN)
+    if shown is None or not re.match(r"\s*(-|,|$)", shown):
+        return ""
+    return f"{_SHOWN} is {shown!r}, which hides all GPUs"
 
 
 def driver_version() -> str | None:

@@ -34,7 +34,7 @@ from aotc.pipeline.types import (
     ReferenceRun,
     VariantPlan,
 )
-from aotc.providers.base import WRONG, GivenUp
+from aotc.providers.base import UNCAPTURED, WRONG, GivenUp
 from aotc.providers.named_backends import backend_of
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
@@ -364,13 +364,13 @@ def _next_form(
 
 
 def _of_gates(error: AotcError, plan: VariantPlan) -> AotcError:
-    """`error` without AOTC-P014 where the profile lets graphs run that are not captured.
+    """`error` without AOTC-P014 and P015 where the profile lets graphs run that are not captured.
 
     Such a refusal only asks for the next form, and is none where that was not the last.
     """
     if plan.cuda.graphs.on_refusal != "run":
         return error
-    others = [copy.copy(each) for each in error.every() if each.code != "AOTC-P014"]
+    others = [copy.copy(each) for each in error.every() if each.code not in UNCAPTURED]
     if not others:
         return error
     for each in others:

@@ -36,7 +36,14 @@ from aotc.pipeline.types import (
     UndividedModel,
     VariantPlan,
 )
-from aotc.providers.base import Backend, CompileRequest, Payload, SessionUse, names_in_message
+from aotc.providers.base import (
+    UNCAPTURED,
+    Backend,
+    CompileRequest,
+    Payload,
+    SessionUse,
+    names_in_message,
+)
 from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.spec.codec import Json, decode, encode
@@ -61,7 +68,7 @@ _WIDTHS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 _DISABLE_PREPACKING = "session.disable_prepacking"
 # Codes of placement: a variant that computes wrongly is never merely left out.
-_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
+_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", *UNCAPTURED})
 _FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 # In these rounds single nodes move to the next provider; after them, complete partitions.
 _MAX_ROUNDS: Final = 6

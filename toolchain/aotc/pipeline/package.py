@@ -27,13 +27,11 @@ from aotc.pipeline.integer_products import products_of
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,
-    LoweredModel,
     ProvenModel,
     ReferenceRun,
 )
 from aotc.session.decisions import needs_margins
 from aotc.spec.allowed_values import AllowedValues
-from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
@@ -46,7 +44,6 @@ from aotc.spec.shapes import EMPTY
 from aotc.spec.target import Libc, Plugin, Target
 from aotc.spec.variant import (
     DroppedVariant,
-    GraphCapture,
     PartitionReport,
     Requirements,
     Toolchain,
@@ -294,6 +291,11 @@ def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
     }
 
 
+def _captures_apart(variants: Sequence[Variant]) -> bool:
+    graphs = (variant.cuda_graphs for variant in variants)
+    return any(each is not None and each.sessions == "each" for each in graphs)
+
+
 def manifest_of(
     analyzed: AnalyzedModel,
     variants: Sequence[Variant],
@@ -306,14 +308,18 @@ def manifest_of(
 ) -> Manifest:
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
     profile = encode(without_folders(context.profile), full=True)
+    # Ids of what was built before there were these fields stay.
     if context.profile.telemetry == TelemetrySpec():
-        # Ids of what was built before there was this field stay.
         del profile["telemetry"]
+    for stated in (profile, *profile["variants"]):
+        if stated["cuda"] is not None and stated["cuda"]["graphs"]["sessions"] == "auto":
+            del stated["cuda"]["graphs"]["sessions"]
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     random = analyzed.source.random
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
+            *(("captured-apart",) if _captures_apart(variants) else ()),
             *(("captured-sizes",) if any(variant.cuda_graphs for variant in variants) else ()),
             *(("custom-ops",) if context.custom_ops else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
@@ -597,7 +603,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
         transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
-        cuda_graphs=_graph_capture(lowered) if lowered.captures else None,
+        cuda_graphs=lowered.cuda_graphs,
         integer_products=products_of(optimized, context),
         computed_products=optimized.computed,
         parity=proven.parity,
@@ -621,22 +627,6 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
             custom_ops=custom_ops,
             compatibility=lowered.compatibility,
         ).merged(lowered.needs),
-    )
-
-
-def _graph_capture(lowered: LoweredModel) -> GraphCapture:
-    """The captured sizes: dims without buckets have their optimal size."""
-    options = lowered.plan.cuda.graphs
-    dims = lowered.analyzed.domain.dims
-    return GraphCapture(
-        sizes=tuple(
-            {name: buckets.get(name, dim.opt) for name, dim in dims.items()}
-            for buckets in by_size(lowered.plan.captures)
-        ),
-        on_call=options.capture == "calls",
-        max_count=options.max_count,
-        max_bytes=options.max_bytes,
-        on_refusal=options.on_refusal,
     )
 
 

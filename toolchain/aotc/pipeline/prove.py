@@ -17,6 +17,7 @@ from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
+from aotc.pipeline.capture_trial import try_captures
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
     Call,
@@ -34,7 +35,7 @@ from aotc.pipeline.gates import (
     variant_figures,
 )
 from aotc.pipeline.integer_products import companion_left_out
-from aotc.pipeline.lower import draws_freely, not_capturable, open_variant, variant_request
+from aotc.pipeline.lower import draws_freely, open_variant, variant_request
 from aotc.pipeline.margins import (
     decided_outputs,
     original_request,
@@ -170,7 +171,8 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     the target: parity is then `not-run`, and placement predicted.
     The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
     P002 (placement), N020, N021 (gates of outputs), N024, N025 (task), P014 (no CUDA graph is
-    captured), M002 or M003 (budgets), with the further ones in `also`.
+    captured), P015 (captured ones do not hold beside each other), M002 or M003 (budgets), with the
+    further ones in `also`.
     Raises R008 and I013 to I015 from the sandbox.
     """
     context = state.context
@@ -211,7 +213,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             *answers,
             _judge_proof(answers, comparisons, plan.name, not_proven, context.places),
             task.judged,
-            _judge_capture(lowered, value["not_captured"], where, context),
+            _judge_captures(lowered, comparisons, where, state),
             _judge_placement(placement, lowered, context),
             judge_costs(evidence, context.profile.budgets, where, context.places),
         ),
@@ -287,7 +289,6 @@ def _run(
     request = {
         **variant_request(lowered, context, divided=divided),
         "variant": plan.name,
-        "captures": lowered.captures and divided,
         # What goes on drawing does not repeat.
         "repeats": repeat_request(lowered, context)
         if divided and not draws_freely(lowered)
@@ -451,24 +452,29 @@ def _judge_answers(
     )
 
 
-def _judge_capture(
-    lowered: LoweredModel, why_not: str, where: str, context: BuildContext
+def _judge_captures(
+    lowered: LoweredModel, comparisons: Sequence[Comparison], where: str, state: BuildState
 ) -> Judged:
-    """Whether ONNX Runtime captured a graph: a gate where the profile refuses what it does not."""
-    if not lowered.captures:
+    """Whether its CUDA graphs are captured, and replay rightly beside each other: a trial.
+
+    A gate where the profile refuses what they do not.  Wrong answers have another form first.
+    """
+    if not lowered.captures or not all(
+        error.passed for comparison in comparisons for error in comparison.outputs
+    ):
         return Judged()
-    place = context.places.of("cuda.graphs")
+    refused = try_captures(lowered, state)
     gate = Gate(
         name="cuda.graphs",
         subject=where,
-        status="failed" if why_not else "passed",
-        limit="a CUDA graph is captured, and replays rightly",
-        measured=why_not or "captured",
-        place=place,
+        status="failed" if refused else "passed",
+        limit="CUDA graphs are captured, and replay rightly beside each other",
+        measured=refused.found if refused else "captured",
+        place=state.context.places.of("cuda.graphs"),
     )
     return Judged(
         gates=(gate,) if lowered.plan.cuda.graphs.on_refusal == "fail" else (),
-        breaches=(not_capturable(where, why_not, place),) if why_not else (),
+        breaches=(refused,) if refused else (),
     )
 
 
@@ -507,11 +513,8 @@ def prove_job(request: Json) -> Json:
     open_: list[Json] = []
     started = time.perf_counter()
 
-    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
-        return open_variant(request, settings)
-
     warm = WarmCalls()
-    session: ort.InferenceSession | None = opened({})
+    session: ort.InferenceSession | None = open_variant(request)
     load_seconds = time.perf_counter() - started
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
@@ -557,7 +560,7 @@ def prove_job(request: Json) -> Json:
                 outputs=tuple(errors),
             )
         )
-    placement, not_captured = encode(observe(session)), ""
+    placement = encode(observe(session))
     if request["free"]:
         go_on(session)
 
@@ -582,15 +585,8 @@ def prove_job(request: Json) -> Json:
             return call
 
         repeats = encode(repeat_calls(request["repeats"], chosen, names, call, reopened))
-    if request["captures"]:
-        from aotc.session.device.cuda_place import why_not_captured
-
-        # Its memory is for the session that captures.
-        del session
-        not_captured = why_not_captured(opened, inputs, request["model"])
     return {
         "placement": placement,
-        "not_captured": not_captured,
         "repeats": repeats,
         "together": {name: encode(found) for name, found in slices.worst().items()},
         "with_second": any(reference["second"] for reference in request["references"]),

@@ -35,6 +35,7 @@ from aotc.spec.variant import (
     Certainty,
     ComputedProducts,
     DroppedVariant,
+    GraphCapture,
     MemoryPlan,
     NodePlacement,
     Operands,
@@ -364,13 +365,32 @@ class LoweredModel:
         return any(stated.get(GRAPH_OPTION) == "1" for stated in options)
 
     @property
+    def cuda_graphs(self) -> GraphCapture | None:
+        """The captured sizes, of which dims without buckets have their optimal size."""
+        if not self.captures:
+            return None
+        options, dims = self.plan.cuda.graphs, self.analyzed.domain.dims
+        return GraphCapture(
+            sizes=tuple(
+                {name: buckets.get(name, dim.opt) for name, dim in dims.items()}
+                for buckets in by_size(self.plan.captures)
+            ),
+            on_call=options.capture == "calls",
+            max_count=options.max_count,
+            max_bytes=options.max_bytes,
+            on_refusal=options.on_refusal,
+            sessions="each" if options.sessions == "each" else "one",
+        )
+
+    @property
     def use(self) -> SessionUse:
         """What its session is for, and what its providers ask of its graph."""
         return SessionUse(
             cuda=self.plan.cuda,
             operators=tuple(op for _, op in self.optimized.nodes),
             fused=any(item.fused for item in self.optimized.specialized.passes),
-            captured=self.captures,
+            captured=len(self.plan.captures) if self.captures else 0,
+            weights_bytes=self.memory.weights_bytes,
         )
 
     @property

@@ -136,6 +136,8 @@ class Payload:
 
 # A variant's proof: its answers are wrong, its graph does not load or run, its process died.
 WRONG: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
+# Its CUDA graphs cannot be captured, or not beside each other.
+UNCAPTURED: Final = frozenset({"AOTC-P014", "AOTC-P015"})
 
 
 @record
@@ -143,13 +145,15 @@ class SessionUse:
     """What a session is for: the variant's options, and what providers ask of its graph.
 
     `operators` are those of its nodes, with domains; `fused`: nodes of it were fused by `fuse`;
-    `captured`: it is created by `capturing`.
+    `captured` is the number of its captured sizes, if it is created by `capturing`, and
+    `weights_bytes` the size of the weights that each session has.
     """
 
     cuda: CudaOptions = CudaOptions()
     operators: tuple[str, ...] = ()
     fused: bool = False
-    captured: bool = False
+    captured: int = 0
+    weights_bytes: int = 0
 
 
 ANY_USE = SessionUse()

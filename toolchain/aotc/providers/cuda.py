@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
+from aotc.base.text import size
 from aotc.graph.kernels import KernelTable, claim_by_kernels, prefers_cpu
 from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.providers.base import (
     ANY_USE,
+    UNCAPTURED,
     WRONG,
     Backend,
     Capability,
@@ -186,11 +188,22 @@ class CudaBackend(Backend):
     def gives_up(self, refusal: AotcError, use: SessionUse) -> GivenUp | None:
         """Channels last, then fusion, then captured graphs, where the profile leaves them to it.
 
-        The layout first: where a graph has both, fusion gains more.
+        The layout first: where a graph has both, fusion gains more.  But first of all, one session
+        for several sizes, as that costs memory alone.
         """
         own, wrong = use.cuda, refusal.code in WRONG
-        uncaptured = refusal.code == "AOTC-P014" and use.captured
+        uncaptured = refusal.code in UNCAPTURED and bool(use.captured)
         why = f"{refusal.code} {refusal.what}"
+        if uncaptured and refusal.code == "AOTC-P015" and own.graphs.sessions == "auto":
+            # One more runs what is not captured.
+            more = use.captured * use.weights_bytes
+            return GivenUp(
+                options=replace(own, graphs=replace(own.graphs, sessions="each")),
+                choice="one session for all captured sizes",
+                code="AOTC-P015",
+                what=f"{refusal.what}; each captured size has a session of its own, with "
+                f"{size(more)} of weights in all beside the first copy on the device",
+            )
         if (wrong or uncaptured) and own.layout == "auto" and is_convolutional(use.operators):
             return GivenUp(
                 options=replace(own, layout="nchw"),
@@ -209,8 +222,8 @@ class CudaBackend(Backend):
             return GivenUp(
                 options=replace(own, graphs=replace(own.graphs, capture="none")),
                 choice="CUDA graphs",
-                code="AOTC-P014",
-                what=f"no CUDA graphs are captured: {refusal.found}",
+                code=refusal.code,
+                what=f"no CUDA graphs are captured: {_why_uncaptured(refusal)}",
             )
         return None
 
@@ -263,6 +276,11 @@ class CudaBackend(Backend):
         table = f"kernels {KernelTable.load(CudaBackend.ort_name).version}"
         installed = installed_version(_WHEEL)
         return f"{_WHEEL} {installed}; {table}" if installed else table
+
+
+def _why_uncaptured(refusal: AotcError) -> str:
+    """Without what differs from build to build: at which replay a graph crashes."""
+    return refusal.what if refusal.code == "AOTC-P015" else refusal.found
 
 
 def is_convolutional(operators: Iterable[str]) -> bool:

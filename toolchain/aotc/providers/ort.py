@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import INSTALL_RUNTIME, AotcError
 from aotc.host.probe import installed_versions
@@ -129,6 +129,47 @@ def ort_message(error: Exception) -> str:
     # Messages go into manifests, so they must not name folders of this machine.
     text = _FOLDERS.sub("", text)
     return " ".join(text.split()) or type(error).__name__
+
+
+# CUDA's errors by number (driver_types.h): after these a process can no longer use the device, with
+# these it gives none, or has none.
+_LOST: Final[Mapping[int, str]] = {
+    214: "cudaErrorECCUncorrectable",
+    220: "cudaErrorNvlinkUncorrectable",
+    226: "cudaErrorContained",
+    700: "cudaErrorIllegalAddress",
+    702: "cudaErrorLaunchTimeout",
+    709: "cudaErrorContextIsDestroyed",
+    710: "cudaErrorAssert",
+    714: "cudaErrorHardwareStackError",
+    715: "cudaErrorIllegalInstruction",
+    716: "cudaErrorMisalignedAddress",
+    717: "cudaErrorInvalidAddressSpace",
+    718: "cudaErrorInvalidPc",
+    719: "cudaErrorLaunchFailure",
+    721: "cudaErrorTensorMemoryLeak",
+}
+_TAKEN: Final[Mapping[int, str]] = {46: "cudaErrorDevicesUnavailable"}
+_ABSENT: Final[Mapping[int, str]] = {100: "cudaErrorNoDevice", 101: "cudaErrorInvalidDevice"}
+_CUDA_ERROR: Final = re.compile(r"CUDA (?:failure|error) (\d+)")
+
+
+def gpu_refusal(number: int, where: str = "", found: str = "") -> AotcError | None:
+    """AOTC-R025, R036 or R037 for CUDA's error of this number; None for others."""
+    for code, what, names in (
+        ("AOTC-R036", "the GPU failed", _LOST),
+        ("AOTC-R037", "the GPU gives this process no context", _TAKEN),
+        ("AOTC-R025", "there is no such CUDA device", _ABSENT),
+    ):
+        if number in names:
+            return AotcError(code, what, where=where, found=found or names[number])
+    return None
+
+
+def gpu_failure(error: Exception, where: str = "") -> AotcError | None:
+    """`gpu_refusal` for the error of CUDA that a message of ONNX Runtime names."""
+    named = _CUDA_ERROR.search(ort_text(error))
+    return gpu_refusal(int(named[1]), where, ort_message(error)) if named else None
 
 
 def too_little_memory(expected: str, found: str, where: str = "") -> AotcError:

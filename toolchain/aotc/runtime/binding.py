@@ -324,12 +324,13 @@ class BoundCall:
         With `checks` the buffers may be changed to compare a replay with a run without a graph;
         otherwise a size that was not compared yet is compared in other buffers.
         """
-        device, session = self._device, runner.session
+        device = self._device
         if not isinstance(runner, CapturingRunner) or not runner.may_capture(sizes):
             with GATE.used(), device.lock:
-                return FixedRun(session, device, buffers)
+                return FixedRun(runner.session, device, buffers)
         with GATE.alone(), device.lock:
             try:
+                session = runner.session_of(sizes)
                 run = FixedRun(session, device, buffers, runner.next_id())
                 wrong = ""
                 if checks:
@@ -346,7 +347,7 @@ class BoundCall:
                 raise capture_refused(wrong, runner.where)
             if wrong:
                 runner.note(f"a bound call runs without a graph: {wrong}")
-                return FixedRun(session, device, buffers)
+                return FixedRun(runner.session, device, buffers)
         self._here.captured = True
         runner.on_capture()
         return run

@@ -30,6 +30,7 @@ from aotc.providers.named_backends import (
     with_weights,
 )
 from aotc.providers.ort import (
+    gpu_failure,
     import_onnxruntime,
     is_out_of_memory,
     new_session_options,
@@ -231,6 +232,8 @@ def create_session(
         if providers and _is_on_gpu(providers[0]) and is_out_of_memory(error):
             room = "room for the weights of this session"
             raise too_little_memory(room, ort_message(error)) from None
+        if failed := gpu_failure(error):
+            raise failed from None
         raise AotcError(
             refusal,
             "ONNX Runtime could not create the session",
@@ -399,6 +402,8 @@ def run(
         if _is_on_gpu(session.get_providers()[0]) and is_out_of_memory(error):
             room = "room for the activations of this call"
             raise too_little_memory(room, ort_message(error)) from None
+        if failed := gpu_failure(error):
+            raise failed from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None

@@ -342,6 +342,7 @@ Search = Literal["heuristic", "exhaustive"]
 Attention = Literal["auto", "without-cudnn"]
 Capture = Literal["none", "sizes", "calls"]
 RefusedCapture = Literal["fail", "run"]
+WantedSessions = Literal["auto", "one", "each"]
 
 
 @record
@@ -368,6 +369,11 @@ class GraphOptions:
         RefusedCapture,
         "if ONNX Runtime refuses to capture (control flow, nodes on the CPU): fail, or run without",
     ] = "fail"
+    sessions: Annotated[
+        WantedSessions,
+        "of captured sizes: one for all of them; each: one for each size, with its own copy of the "
+        "weights; auto: one, unless a build finds that its graphs crash or differ beside others",
+    ] = "auto"
 
 
 @record

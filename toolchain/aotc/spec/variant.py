@@ -247,6 +247,9 @@ class PartitionReport:
     refusals: tuple[RefusedNode, ...] = ()
 
 
+CapturingSessions = Literal["one", "each"]
+
+
 @record
 class GraphCapture:
     """Sizes that are captured when the variant is warmed up, and what is done with others.
@@ -262,6 +265,9 @@ class GraphCapture:
     max_count: Annotated[int, Bounds(1), "captured sizes that are kept"] = 32
     max_bytes: Annotated[int, Bounds(0), "of device memory for captures"] = 8 << 30
     on_refusal: Annotated[RefusedCapture, "if a capture is refused: fail, or run without"] = "fail"
+    sessions: Annotated[
+        CapturingSessions, "one: of all sizes; each: every captured size has one of its own"
+    ] = "one"
 
 
 # How a variant multiplies 8-bit integers, and whether its answers depend on the CPU.

@@ -20,13 +20,15 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
-# replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
+# replay a CUDA graph of one size for calls of another; one without `captured-apart` would capture
+# in one session what was seen to crash there; one without `output-gates` would judge a
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
 # would judge variants by fixtures that they were not compared with; one without `random-seeds`
 # would draw other numbers in each call; one without `stated-values` would pass on values that the
 # profile excludes; one without `custom-ops` would not name the library that is missing.
 KNOWN_FEATURES = frozenset(
     {
+        "captured-apart",
         "captured-sizes",
         "custom-ops",
         "ep-context",

@@ -149,6 +149,12 @@ BUILDING: Final[tuple[Row, ...]] = (
      "except those that compute shapes. The profile asks for captures, and the nodes in the message prevent them.",
      "Change the model at these nodes, or write 'cuda: {graphs: {on_refusal: run}}' in the profile to run without "
      "captures."),
+    ("AOTC-P015", "captured CUDA graphs do not hold beside each other", NO,
+     "All captured sizes were tried together, as a load holds them, in a process of their own: captured in turn, then "
+     "replayed in random order. The process crashed or hung, CUDA failed, or an answer was another one than before. As "
+     "a finding: the variant is in another form, with a session for each captured size or without graphs.",
+     "Write 'cuda: {graphs: {on_refusal: run}}' in the profile to run without captures where no form holds, capture "
+     "fewer sizes, and report the model to ONNX Runtime."),
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "An output of a variant differs from that of the original model (CPU, optimizations off) by more than the "

@@ -203,7 +203,7 @@ LOADING: Final[tuple[Row, ...]] = (
      "graph, or the least used graph was dropped for another size.",
      "Write 'on_refusal: run' under cuda.graphs in the profile to run such calls without a graph, or 'capture: none'."),
     ("AOTC-R025", "no such device", NO,
-     "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some.",
+     "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some, or all if it is empty.",
      "Use one that 'aotc doctor' lists."),
     ("AOTC-R026", "model belongs to the parent process", NO,
      "The process was forked after the model was loaded. ONNX Runtime's threads and what it has on a device are not in "
@@ -224,6 +224,16 @@ LOADING: Final[tuple[Row, ...]] = (
      "The process that this one was forked from had loaded a model on CUDA, whose driver does not work in the child.",
      "Load no model on the GPU before the fork: under gunicorn without preload_app. Or start children by spawn or "
      "forkserver."),
+    ("AOTC-R036", "GPU failed", NO,
+     "A kernel ended in an error after which CUDA refuses everything else in this process: an illegal address or "
+     "instruction, a launch that failed or took too long, an error of the GPU's memory, or a reset of the driver. Calls "
+     "of all models on this GPU fail from now on; other processes are not affected.",
+     "End the process and start it again. If it happens again, look for Xid errors in the kernel's log (dmesg), and "
+     "build anew on this machine, which tries its captured graphs."),
+    ("AOTC-R037", "GPU is taken by another process", NO,
+     "CUDA shows the GPU, and gives this process no context on it: another process has it in exclusive mode, or it is "
+     "being reset.",
+     "End the other process, which nvidia-smi names, use another GPU, or have the mode changed: nvidia-smi -c DEFAULT."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

@@ -37,17 +37,24 @@ _T = TypeVar("_T")
 
 
 class CapturingRunner:
-    """Runs one session, whose inputs and outputs are tensors, from any thread.
+    """Runs one model, whose inputs and outputs are tensors, from any thread.
 
-    All runs take place in one thread, one after the other.
+    All runs take place in one thread, one after the other.  Where captured sizes have sessions of
+    their own, `session` runs what is not captured, and so never sees their sizes.
     """
 
     def __init__(
-        self, session: ort.InferenceSession, device: Device, graphs: GraphCapture, where: str
+        self,
+        session: ort.InferenceSession,
+        device: Device,
+        graphs: GraphCapture,
+        where: str,
+        opener: Callable[[], ort.InferenceSession] | None = None,
     ) -> None:
-        """`where` names the variant in messages.
+        """`where` names the variant in messages; `opener` creates a further session of the model.
 
-        Raises AOTC-R024 if the CPU reads an input, or if one is no tensor of whole bytes.
+        Without, all sizes are captured in `session`.  Raises AOTC-R024 if the CPU reads an input,
+        or if one is no tensor of whole bytes.
         """
         self.session = session
         self.device = device
@@ -55,6 +62,10 @@ class CapturingRunner:
         self.graphs = graphs
         self._dims = tuple(graphs.sizes[0]) if graphs.sizes else ()
         self._captured = CapturedSizes(graphs.max_count, graphs.max_bytes)
+        self._opener = opener if graphs.sessions == "each" else None
+        self._sessions: dict[Key, ort.InferenceSession] = {}
+        # Their sessions stay: one that ends frees memory, which no capture elsewhere may meet.
+        self._bound: set[Key] = set()
         self._refused: set[Key] = set()
         self._ids = itertools.count(1)
         self._findings: list[Finding] = []
@@ -133,15 +144,34 @@ class CapturingRunner:
         return promised and key not in self._captured
 
     def next_id(self) -> int:
-        """The id of a further graph of the session."""
+        """The id of a further graph of a session."""
         return next(self._ids)
+
+    def session_of(self, sizes: Mapping[str, int]) -> ort.InferenceSession:
+        """The session in which a bound call of these sizes captures, opened where each has one."""
+        key = self._key(sizes)
+        self._bound.add(key)
+        return self._session_of(key)
 
     def close(self) -> None:
         """End the thread, and free the buffers when running calls are done."""
         self._owner.close()
-        self._captured.clear()
         with GATE.used(), self.device.lock:
+            self._captured.clear()
+            self._sessions.clear()
             self.device.close()
+
+    def _session_of(self, key: Key) -> ort.InferenceSession:
+        if self._opener is None:
+            return self.session
+        if key not in self._sessions:
+            with GATE.used():
+                self._sessions[key] = self._opener()
+        return self._sessions[key]
+
+    def _leave_session(self, key: Key) -> None:
+        if key not in self._bound:
+            self._sessions.pop(key, None)
 
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple(sizes.get(dim, 0) for dim in self._dims)
@@ -155,7 +185,7 @@ class CapturingRunner:
     ) -> list[Data]:
         run = self._captured.get(key)
         if run is None and self.graphs.on_call and key not in self._refused:
-            run = None if self._captured.full else self._capture(inputs, key)
+            run = None if self._captured.full else self._captured_in_call(inputs, key)
         with GATE.used(), self.device.lock:
             # Dims that no relation is enforced for may differ under one key.
             if run is None or not run.fits(inputs):
@@ -190,6 +220,17 @@ class CapturingRunner:
             kept.append(self.device.upload(value.data_ptr(), array))
         return values
 
+    def _captured_in_call(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
+        """The run of a new capture; None if it is refused, or too little memory is left for it."""
+        try:
+            return self._capture(inputs, key)
+        except AotcError as error:
+            if error.code != "AOTC-M004":
+                raise
+        self._refused.add(key)
+        self.note(f"{self._words(key)} runs without a graph: too little memory for its buffers")
+        return None
+
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = self._words(key)
         with GATE.alone(), self.device.lock:
@@ -198,17 +239,20 @@ class CapturingRunner:
                     arg.name: self.device.tensor_of(np.asarray(inputs[arg.name]), element_type(arg))
                     for arg in self.session.get_inputs()
                 }
-                run = FixedRun(self.session, self.device, values, self.next_id())
+                run = FixedRun(self._session_of(key), self.device, values, self.next_id())
                 wrong = run.replays_wrongly()
             except BaseException as error:
                 self.device.settle()
                 if not isinstance(error, AotcError) or error.code != "AOTC-R024":
+                    self._leave_session(key)
                     raise
                 wrong = error.found
             if wrong:
+                self._leave_session(key)
                 self._refuse(wrong, key)
                 return None
             for dropped in self._captured.add(key, run, run.bytes):
+                self._leave_session(dropped)
                 self.note(f"the graph for {self._words(dropped)} was dropped for that of {where}")
             self.on_capture()
             return run

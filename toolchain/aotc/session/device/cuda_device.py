@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from aotc.base.errors import AotcError, install_extra
-from aotc.providers.ort import ort_errors, too_little_memory
+from aotc.host.nvidia import hidden_gpus
+from aotc.providers.ort import gpu_refusal, ort_errors, too_little_memory
 from aotc.session.device.device import Bytes, Device, Rows
 from aotc.session.sessions import onnx_code
 from aotc.spec.providers import CUDA
@@ -77,10 +78,15 @@ def _import_beside() -> None:
     Thread(target=imported, name="aotc-bindings").start()
 
 
-def device_count() -> int:
-    """CUDA devices that this process sees; 0 without a driver.  Raises AOTC-I019."""
-    error, count = cuda_runtime().cudaGetDeviceCount()
-    return 0 if int(error) else int(count)
+def device_count() -> tuple[int, str]:
+    """CUDA devices that this process sees, and why there are none.  Raises AOTC-I019."""
+    cuda = cuda_runtime()
+    error, count = cuda.cudaGetDeviceCount()
+    if not int(error):
+        return int(count), "" if count else hidden_gpus()
+    name = cuda.cudaGetErrorName(error)[1]
+    text = name.decode() if isinstance(name, bytes) else str(name)
+    return 0, hidden_gpus() or text
 
 
 class CudaDevice(Device):
@@ -113,14 +119,14 @@ class CudaDevice(Device):
             self._stream = made
             _import_beside()
             return
-        count = device_count()
+        count, why_none = device_count()
         if not 0 <= index < count:
             raise AotcError(
                 "AOTC-R025",
                 f"there is no CUDA device {index}",
                 where="device",
                 expected=f"0..{count - 1}" if count else "a GPU and its driver",
-                found=str(index),
+                found=str(index) if count else why_none or "no GPU",
             )
         found: Any = stream
         if self._own:
@@ -268,12 +274,14 @@ class CudaDevice(Device):
         error = returned[0]
         if error == _SUCCESS:
             return
+        where = f"{self.name} device {self.index}"
         if error == _OUT_OF_MEMORY:
-            where = f"{self.name} device {self.index}"
             raise too_little_memory("room for its buffers", "CUDA: out of memory", where)
         name = self._cuda.cudaGetErrorName(error)[1]
         text = name.decode() if isinstance(name, bytes) else str(name)
-        raise AotcError("AOTC-R005", "CUDA failed", where=f"device {self.index}", found=text)
+        raise gpu_refusal(int(error), where, text) or AotcError(
+            "AOTC-R005", "CUDA failed", where=where, found=text
+        )
 
 
 class PinnedMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
@@ -122,7 +123,8 @@ def open_capturing(
         with GATE.used():
             session = opener(settings)
         # NVIDIA's bindings may be imported until here.
-        return CapturingRunner(session, placed.device(), graphs, where)
+        further = partial(opener, settings)
+        return CapturingRunner(session, placed.device(), graphs, where, further)
     except AotcError as error:
         if _NO_CAPTURE in error.found:
             raise capture_refused(error.found, where) from None
@@ -145,19 +147,3 @@ def captured_run(
         runner.close()
         raise
     return runner
-
-
-def why_not_captured(
-    opener: Callable[[Settings], ort.InferenceSession], inputs: Mapping[str, Data], where: str
-) -> str:
-    """Why no graph is captured of a run with these host arrays; "" if one is, and replays rightly.
-
-    Raises what `captured_run` does, but AOTC-R024.
-    """
-    try:
-        captured_run(opener, inputs, where).close()
-    except AotcError as error:
-        if error.code != "AOTC-R024":
-            raise
-        return error.found or error.what
-    return ""

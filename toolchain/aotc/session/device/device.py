@@ -17,6 +17,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.graph.values import numpy_dtype, tensor_type
 from aotc.providers.ort import (
+    gpu_failure,
     import_onnxruntime,
     is_out_of_memory,
     ort_errors,
@@ -136,7 +137,7 @@ class Device(ABC):
         """Memory of the device that no process uses."""
 
     def failure(self, error: Exception, expected: str = "") -> AotcError:
-        """What `error` of ONNX Runtime is: AOTC-M004 if memory was not enough, else R005.
+        """What `error` of ONNX Runtime is: AOTC-M004 if memory was not enough, R036, or R005.
 
         `expected` is what memory was wanted for.
         """
@@ -147,6 +148,8 @@ class Device(ABC):
                 f"{self.free_bytes()} bytes free; {text}",
                 f"{self.name} device {self.index}",
             )
+        if (failed := gpu_failure(error, f"{self.name} device {self.index}")) is not None:
+            return failed
         return AotcError("AOTC-R005", "ONNX Runtime failed while it ran the model", found=text)
 
     def select(self) -> None:

@@ -190,12 +190,13 @@ class FixedRun:
             self._device.synchronize()
             self._sources.clear()
         for name, found, expected in zip(names, replayed, computed, strict=True):
-            if not _agree(found, expected):
+            if not agree(found, expected):
                 return f"output {name!r} does not follow its inputs when the graph is replayed"
         return ""
 
 
-def _agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
+def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
+    """Whether a replay's output is near enough to that of a run without a graph."""
     if found.shape != expected.shape:
         return False
     if found.dtype.kind in "biu":

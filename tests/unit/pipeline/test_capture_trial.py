@@ -1,0 +1,102 @@
+"""What a trial of captured graphs does in which order, and what it calls a difference."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aotc.pipeline.capture_trial import Case, _compared, planned_steps
+
+
+def case(batch: int, *, captured: bool = True, flops: float = 1e9, moved: float = 1e6) -> Case:
+    return Case(sizes={"batch": batch}, inputs={}, captured=captured, flops=flops, bytes=moved)
+
+
+def test_all_sizes_are_captured_first_and_then_replayed_in_random_order() -> None:
+    steps = planned_steps([case(8), case(2), case(5, captured=False)])
+    assert [(step.captures, step.case) for step in steps[:2]] == [(True, 0), (True, 1)]
+    replays = steps[2:]
+    assert len(replays) == 200 and not any(step.captures for step in replays)
+    counted = Counter(step.case for step in replays)
+    assert counted[0] > 50 and counted[1] > 50 and 5 < counted[2] < 50
+    assert {(step.case, step.turn) for step in replays} >= {
+        (c, t) for c in (0, 1) for t in range(3)
+    }
+    changes = sum(a.case != b.case for a, b in itertools.pairwise(replays))
+    assert changes > 50
+    assert planned_steps([case(8), case(2), case(5, captured=False)]) == steps
+
+
+@pytest.mark.parametrize(
+    ("work", "replays"),
+    [({"flops": 2e13}, 100), ({"moved": float(1 << 28)}, 32), ({"flops": 1e18}, 8)],
+    ids=["many products", "large answers", "at least some of each size"],
+)
+def test_slow_models_are_replayed_less_often(work: dict[str, float], replays: int) -> None:
+    steps = planned_steps([case(8, **work), case(2, **work)])
+    assert len(steps) == 2 + replays
+
+
+class Output:
+    name = "y"
+
+
+class Session:
+    """Of which only the output's name is asked."""
+
+    def get_outputs(self) -> list[Output]:
+        return [Output()]
+
+
+class Runner:
+    """Answers with what it is given, in turn."""
+
+    session = Session()
+
+    def __init__(self, replayed: list[float], computed: list[float]) -> None:
+        self._replayed, self._computed = replayed, computed
+
+    def run(self, *_: Any) -> list[Any]:
+        return [np.full(4, self._replayed.pop(0), np.float32)]
+
+    def run_without_graph(self, *_: Any) -> list[Any]:
+        value = self._computed.pop(0) if len(self._computed) > 1 else self._computed[0]
+        return [np.full(4, value, np.float32)]
+
+
+def verdicts(replayed: list[float], computed: list[float]) -> list[str]:
+    runner: Any = Runner(list(replayed), list(computed))
+    first, found = None, []
+    for _ in replayed:
+        wrong, first = _compared(runner, {}, {}, first)
+        found.append(wrong)
+    return found
+
+
+NEAR = float(np.nextafter(np.float32(1), np.float32(2)))
+
+
+def test_equal_bits_are_right() -> None:
+    assert verdicts([1.0, 1.0, 1.0], [1.0]) == ["", "", ""]
+
+
+def test_the_first_replay_is_compared_with_a_run_without_a_graph() -> None:
+    assert verdicts([2.0], [1.0]) == ["output 'y' is not what a run without a graph computes"]
+    assert verdicts([float("nan")], [1.0]) != [""]
+    assert verdicts([NEAR], [1.0]) == [""]
+
+
+def test_later_ones_have_the_bits_of_the_first() -> None:
+    assert verdicts([1.0, NEAR], [1.0]) == [
+        "",
+        "output 'y' differs in bits from the first replay of these inputs",
+    ]
+    assert verdicts([1.0, 3.0], [1.0])[1] == "output 'y' is not what a run without a graph computes"
+
+
+def test_a_model_that_never_repeats_its_bits_need_not_do_so_in_a_graph() -> None:
+    assert verdicts([1.0, NEAR, 1.0], [1.0, 1.0, 1.0, NEAR]) == ["", "", ""]
