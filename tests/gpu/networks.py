@@ -49,6 +49,96 @@ def residual(opset: int, dtype: type = np.float16, width: int = 64, blocks: int 
     return model.SerializeToString()
 
 
+def mobile(dtype: type = np.float16, width: int = 32, blocks: int = 3) -> bytes:
+    """Inverted residuals with depthwise convolutions and squeeze-and-excite, as MobileNetV3 has."""
+    rng = np.random.default_rng(0)
+    kind = TensorProto.FLOAT16 if dtype is np.float16 else TensorProto.FLOAT
+    constants: list[onnx.TensorProto] = []
+    nodes: list[onnx.NodeProto] = []
+
+    def node(op: str, *inputs: str, **attributes: object) -> str:
+        output = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def weight(*shape: int) -> str:
+        values = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        constants.append(numpy_helper.from_array(values.astype(dtype), f"w{len(constants)}"))
+        return constants[-1].name
+
+    def conv(
+        x: str, out: int, within: int, kernel: int = 1, group: int = 1, stride: int = 1
+    ) -> str:
+        return node(
+            "Conv",
+            x,
+            weight(out, within // group, kernel, kernel),
+            weight(out),
+            group=group,
+            pads=[kernel // 2] * 4,
+            strides=[stride] * 2,
+        )
+
+    value = node("HardSwish", conv("image", width, 3, 3, stride=2))
+    wide = 4 * width
+    for index in range(blocks):
+        inner = node("HardSwish", conv(value, wide, width))
+        inner = node("HardSwish", conv(inner, wide, wide, 3 + 2 * (index % 2), wide))
+        pooled = node("GlobalAveragePool", inner)
+        gate = node("Relu", conv(pooled, wide // 4, wide))
+        gate = node("HardSigmoid", conv(gate, wide, wide // 4))
+        value = node("Add", conv(node("Mul", inner, gate), width, wide), value)
+    value = node("Flatten", node("GlobalAveragePool", value))
+    value = node("Gemm", value, weight(10, width), transB=1)
+    nodes[-1].output[0] = "logits"
+    graph = helper.make_graph(
+        nodes,
+        "mobile",
+        [helper.make_tensor_value_info("image", kind, ["batch", 3, 224, 224])],
+        [helper.make_tensor_value_info("logits", kind, ["batch", 10])],
+        constants,
+    )
+    imports = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+def windows() -> bytes:
+    """float32 [batch, height, 8] in windows of 4 rows, by sizes that the CPU computes and expands.
+
+    What it computes is copied to the GPU from page-locked memory, in captured graphs too.
+    """
+    constants = [
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in {"i0": [0], "i1": [1], "four": [4], "eight": [8], "ax": [1]}.items()
+    ]
+    constants.append(numpy_helper.from_array(np.linspace(-1, 1, 8, dtype=np.float32), "scale"))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "i0"], ["batch"]),
+        helper.make_node("Gather", ["sizes", "i1"], ["height"]),
+        helper.make_node("Div", ["height", "four"], ["rows"]),
+        helper.make_node("Concat", ["batch", "rows", "four", "eight"], ["split"], axis=0),
+        helper.make_node("Reshape", ["x", "split"], ["parts"]),
+        helper.make_node("Softmax", ["parts"], ["weights"], axis=2),
+        helper.make_node("Expand", ["scale", "split"], ["wide"]),
+        helper.make_node("Mul", ["weights", "wide"], ["scaled"]),
+        # A number that depends on the size, as shifts of windows do.
+        helper.make_node("Cast", ["height"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["scaled", "number"], ["moved"]),
+        helper.make_node("Reshape", ["moved", "sizes"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "height", 8])
+        for name in ("x", "y")
+    ]
+    used = {name for each in nodes for name in each.input}
+    graph = helper.make_graph(
+        nodes, "windows", values[:1], values[1:], [c for c in constants if c.name in used]
+    )
+    imports = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
 def either() -> bytes:
     """Control flow: float32 [n] to its ReLU where the sum is positive, else negated."""
 

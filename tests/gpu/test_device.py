@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from on_gpu import Built, close_to, note
-from residual_artifacts import image
+from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
 from aotc.base.errors import AotcError
@@ -159,3 +161,99 @@ def test_too_little_memory_is_refused_and_the_model_goes_on(
             del held
             torch.cuda.empty_cache()
         assert model.run(given)["logits"].shape == (64, 10)
+
+
+def run_apart(program: str, *arguments: object, **variables: str) -> list[str]:
+    """The lines that a process of its own prints, which may lose its GPU."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **variables}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shown", ["", "-1"])
+def test_no_visible_gpu_is_named(captured: Built, without_graphs: Built, shown: str) -> None:
+    program = """
+import sys
+import aotc
+from aotc.base.errors import AotcError
+for path in sys.argv[1:]:
+    try:
+        aotc.load(path)
+    except AotcError as error:
+        print(error.line())
+"""
+    paths = (captured.path, without_graphs.path)
+    lines = run_apart(program, *paths, CUDA_VISIBLE_DEVICES=shown)
+    note(f"CUDA_VISIBLE_DEVICES={shown!r}", lines)
+    assert len(lines) == 2
+    assert all("CUDA_VISIBLE_DEVICES" in line or "AOTC-R025" in line for line in lines)
+
+
+def test_a_second_gpu_that_is_hidden_is_refused(captured: Built) -> None:
+    program = """
+import sys
+import aotc
+from aotc.base.errors import AotcError
+try:
+    aotc.load(sys.argv[1], device=1)
+except AotcError as error:
+    print(error.code)
+with aotc.load(sys.argv[1], device=0) as model:
+    print(model.ready)
+"""
+    assert run_apart(program, captured.path, CUDA_VISIBLE_DEVICES="0") == ["AOTC-R025", "True"]
+
+
+def test_a_gpu_that_fails_in_the_process_is_told_and_the_process_lives(captured: Built) -> None:
+    """A kernel of another library ends in an error, after which CUDA refuses everything."""
+    pytest.importorskip("torch")
+    program = """
+import sys
+import numpy as np
+import torch
+import aotc
+from aotc.base.errors import AotcError
+given = {"image": np.zeros((4, 3, 224, 224), np.float32)}
+model = aotc.load(sys.argv[1])
+model.run(given)
+try:
+    torch.zeros(4, device="cuda")[torch.tensor([1 << 20], device="cuda")]
+    torch.cuda.synchronize()
+except Exception as error:
+    print(type(error).__name__)
+for _ in range(2):
+    try:
+        model.run(given)
+    except AotcError as error:
+        print(error.line(), flush=True)
+import os
+os._exit(0)
+"""
+    name, *lines = run_apart(program, captured.path)
+    note("a GPU that failed", lines)
+    assert len(lines) == 2 and all(line.startswith("AOTC-R036") for line in lines)
+
+
+@pytest.mark.parametrize("left", [2 << 20, 24 << 20])
+def test_a_call_answers_where_memory_ends_during_its_capture(tmp_path: Path, left: int) -> None:
+    """A size that nobody promised runs without a graph, or is refused; the model goes on."""
+    torch = pytest.importorskip("torch")
+    artifact = residual_artifact(tmp_path, EXACT, capture="calls")
+    with aotc.load(artifact.path) as model:
+        expected = model.run(image(4))["logits"]
+        torch.cuda.empty_cache()
+        held = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device=0)
+        try:
+            assert model.run(image(64))["logits"].shape == (64, 10)
+            told = "answered"
+        except AotcError as error:
+            told = error.line()
+            assert error.code == "AOTC-M004"
+        finally:
+            del held
+            torch.cuda.empty_cache()
+        note(f"a capture with {left} bytes left", told)
+        close_to(model.run(image(4))["logits"], expected, 1e-5)

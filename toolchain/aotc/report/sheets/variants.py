@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -217,7 +217,7 @@ def placement_sheet(variants: Variants) -> Sheet:
             "CUDA graphs",
             ("captured sizes", "other sizes"),
             [
-                (each.name, _captured(graphs.sizes), _other_sizes(graphs))
+                (each.name, _captured(graphs), _other_sizes(graphs))
                 for each in variants
                 if (graphs := each.cuda_graphs) is not None
             ],
@@ -238,14 +238,17 @@ def placement_sheet(variants: Variants) -> Sheet:
     ]
 
 
-def _captured(sizes: Sequence[Mapping[str, int]]) -> str:
+def _captured(graphs: GraphCapture) -> str:
     """Captured sizes as text: the sizes of each dim, and how many combinations there are."""
+    sizes = graphs.sizes
     names = list(sizes[0]) if sizes else []
     listed = "; ".join(
         f"{name} {', '.join(str(size) for size in sorted({item[name] for item in sizes}))}"
         for name in names
     )
     combined = count(len(sizes), "size")
+    if graphs.sessions == "each":
+        combined = f"{combined} in sessions of their own"
     return f"{combined}: {listed}" if listed else combined
 
 
