@@ -232,7 +232,7 @@ for _ in range(2):
 import os
 os._exit(0)
 """
-    name, *lines = run_apart(program, captured.path)
+    _, *lines = run_apart(program, captured.path)
     note("a GPU that failed", lines)
     assert len(lines) == 2 and all(line.startswith("AOTC-R036") for line in lines)
 
