@@ -147,6 +147,10 @@ def test_sizes_that_do_not_hold_together_get_a_session_each_before_anything_else
     assert [finding.what for finding in found.findings] == [
         "no CUDA graphs are captured: the answers differ"
     ]
+    # Sessions that find no room have graphs given up, unless these are all that the profile takes.
+    found = following(replace(plan, cuda=CudaOptions(graphs=apart)), (FUSED,), "AOTC-M004", IMAGES)
+    assert found is not None and found.plan.cuda.graphs == replace(apart, capture="none")
+    assert following(plan, (FUSED,), "AOTC-M004", IMAGES) is None
     # A build that must capture has no form left; and a stated session for all sizes is kept.
     refusing = replace(plan, cuda=CudaOptions(graphs=replace(apart, on_refusal="fail")))
     assert following(refusing, (FUSED,), "AOTC-P015") is None

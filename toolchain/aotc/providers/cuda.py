@@ -189,9 +189,10 @@ class CudaBackend(Backend):
         """Channels last, then fusion, then captured graphs, where the profile leaves them to it.
 
         The layout first: where a graph has both, fusion gains more.  But first of all, one session
-        for several sizes, as that costs memory alone.
+        for several sizes, as that costs memory alone; where that is too little, graphs.
         """
         own, wrong = use.cuda, refusal.code in WRONG
+        crowded = refusal.code == "AOTC-M004" and own.graphs.sessions == "each"
         uncaptured = refusal.code in UNCAPTURED and bool(use.captured)
         why = f"{refusal.code} {refusal.what}"
         if uncaptured and refusal.code == "AOTC-P015" and own.graphs.sessions == "auto":
@@ -218,11 +219,11 @@ class CudaBackend(Backend):
                 code="AOTC-O012",
                 what=f"{why}; it is used unfused",
             )
-        if uncaptured and own.graphs.on_refusal == "run":
+        if (uncaptured or (crowded and use.captured)) and own.graphs.on_refusal == "run":
             return GivenUp(
                 options=replace(own, graphs=replace(own.graphs, capture="none")),
                 choice="CUDA graphs",
-                code=refusal.code,
+                code="AOTC-P015" if crowded else refusal.code,
                 what=f"no CUDA graphs are captured: {_why_uncaptured(refusal)}",
             )
         return None
@@ -279,8 +280,8 @@ class CudaBackend(Backend):
 
 
 def _why_uncaptured(refusal: AotcError) -> str:
-    """Without what differs from build to build: at which replay a graph crashes."""
-    return refusal.what if refusal.code == "AOTC-P015" else refusal.found
+    """Without what differs from build to build: at which replay a graph crashes, bytes left."""
+    return refusal.found if refusal.code == "AOTC-P014" else refusal.what
 
 
 def is_convolutional(operators: Iterable[str]) -> bool:
