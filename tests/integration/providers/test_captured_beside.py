@@ -22,7 +22,7 @@ import aotc
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline import build as building
-from aotc.pipeline import capture_trial
+from aotc.pipeline import gates
 from aotc.providers.cuda import CudaBackend
 from aotc.runtime import runners
 from aotc.runtime.warmup import capture_sizes, open_variant
@@ -86,7 +86,7 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Workers, "run", by_job)
 
     def trial(name: str) -> None:
-        monkeypatch.setattr(capture_trial, "JOB", f"captured_jobs:{name}")
+        monkeypatch.setattr(gates, "CAPTURE_JOB", f"captured_jobs:{name}")
 
     return trial
 

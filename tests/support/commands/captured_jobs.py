@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aotc.base.errors import AotcError
-from aotc.pipeline import capture_trial, prove
+from aotc.pipeline import gates, prove
 from aotc.session.device import capturing_runner, cuda_place
 from aotc.session.device.capturing_runner import CapturingRunner
 from aotc.session.device.cuda_place import CudaPlace, Settings
@@ -104,25 +104,25 @@ def prove_job(request: Mapping[str, Any]) -> Any:
 
 def crashing(request: Mapping[str, Any]) -> Any:
     """A trial whose graphs end the process."""
-    return capture_trial.trial_job(_on_host(request))
+    return gates.capture_job(_on_host(request))
 
 
 def failing(request: Mapping[str, Any]) -> Any:
     """A trial whose graphs fail as CUDA does."""
     fails[0] = is_lost
-    return capture_trial.trial_job(_on_host(request))
+    return gates.capture_job(_on_host(request))
 
 
 def stale(request: Mapping[str, Any]) -> Any:
     """A trial whose graphs answer as they did before."""
     fails[0] = _is_stale
-    return capture_trial.trial_job(_on_host(request))
+    return gates.capture_job(_on_host(request))
 
 
 def hanging(request: Mapping[str, Any]) -> Any:
     """A trial whose graphs do not end."""
     fails[0] = _hangs
-    return capture_trial.trial_job(_on_host(request))
+    return gates.capture_job(_on_host(request))
 
 
 def crashing_always(request: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
@@ -13,12 +14,22 @@ from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.lower import not_capturable, open_variant, variant_request
 from aotc.pipeline.margins import differing_text
 from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
 from aotc.providers.named_backends import backend_of
+from aotc.runtime.value_files import resize
+from aotc.session.device.capture_trial import (
+    Case,
+    Step,
+    planned_steps,
+    step_in_words,
+    what_is_wrong,
+)
 from aotc.session.limits import FORM, JudgedLimit, judged_limits
 from aotc.session.parity import SLICE, TOLERANCE, RepeatedAnswers, slice_reason
 from aotc.session.slices import SliceLimits
+from aotc.session.worker import steps_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import (
     Comparison,
@@ -30,12 +41,12 @@ from aotc.spec.evidence import (
     SliceError,
     VariantEvidence,
 )
-from aotc.spec.payload import Finding
+from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, GateSpec, OutputGate, Tolerance
 from aotc.spec.profile import Budgets
 from aotc.spec.providers import CPU
 from aotc.spec.run_report import Gate, Journal, Measurement, headline_measurements
-from aotc.spec.variant import SessionSpec
+from aotc.spec.variant import GraphCapture, SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
 _UNITS = {"min_sqnr_db": ("SQNR", "dB"), "min_agreement": ("agreement", "")}
@@ -631,3 +642,139 @@ def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Measurement,
         ),
         *headline_measurements(where, evidence.run_seconds, errors),
     )
+
+
+# Captured sizes: whether they are captured, and replay rightly beside each other.
+
+
+CAPTURE_JOB: Final = "aotc.pipeline.gates:capture_job"
+# What ended a trial says something of the graphs: the process died or hung, or CUDA failed.
+_FAILED: Final = frozenset({"AOTC-I013", "AOTC-I014", "AOTC-R005", "AOTC-R036"})
+
+
+def judge_captures(
+    lowered: LoweredModel, comparisons: Sequence[Comparison], state: BuildState
+) -> Judged:
+    """A gate where the profile refuses what cannot be captured; the breach is AOTC-P014 or P015.
+
+    Wrong answers have another form first.  Raises what `_refused_captures` does.
+    """
+    graphs, where = lowered.cuda_graphs, f"variant {lowered.plan.name}"
+    right = all(error.passed for comparison in comparisons for error in comparison.outputs)
+    if graphs is None or not right:
+        return Judged()
+    refused = _refused_captures(lowered, graphs, where, state)
+    gate = Gate(
+        name="cuda.graphs",
+        subject=where,
+        status="failed" if refused else "passed",
+        limit="CUDA graphs are captured, and replay rightly beside each other",
+        measured=refused.found if refused else "captured",
+        place=state.context.places.of("cuda.graphs"),
+    )
+    return Judged(
+        gates=(gate,) if graphs.on_refusal == "fail" else (),
+        breaches=(refused,) if refused else (),
+    )
+
+
+def _refused_captures(
+    lowered: LoweredModel, graphs: GraphCapture, where: str, state: BuildState
+) -> AotcError | None:
+    """Why captured sizes may not be promised; None if they held in a process of their own.
+
+    Raises AOTC-R025, I019, M004, R008, and I015, I018 and I043 from the sandbox.
+    """
+    place = state.context.places.of("cuda.graphs")
+    cases = _trial_cases(lowered, graphs)
+    steps = planned_steps(cases)
+    request = {
+        **variant_request(lowered, state.context),
+        "variant": lowered.plan.name,
+        "graphs": encode(replace(graphs, on_refusal="fail")),
+        "values": [encode(value) for value in lowered.analyzed.source.inputs],
+        "cases": [encode(case) for case in cases],
+        "steps": [encode(step) for step in steps],
+    }
+    folder = state.work / f"captures-{lowered.plan.name}"
+    told = steps_of(folder, "replays")
+    state.clock.reporter.follow("replays", told)
+    try:
+        wrong = state.workers.run(CAPTURE_JOB, request, folder=folder, where=where).value["wrong"]
+    except AotcError as error:
+        if error.code == "AOTC-R024":
+            return not_capturable(where, error.found or error.what, place)
+        if error.code not in _FAILED:
+            raise
+        ended = error.what.removeprefix(f"{CAPTURE_JOB.rpartition(':')[2]} ")
+        died = error.code in ("AOTC-I013", "AOTC-I014")
+        wrong = f"the process {ended}" if died else error.found or error.what
+    if not wrong:
+        return None
+    count = told()
+    return AotcError(
+        "AOTC-P015",
+        "captured CUDA graphs crash or answer wrongly beside each other",
+        where=where,
+        expected="each captured size is replayed rightly, whatever ran before",
+        found=f"{step_in_words(cases, steps, count.done if count else -1)}: {wrong}",
+        place=place,
+    )
+
+
+def _trial_cases(lowered: LoweredModel, graphs: GraphCapture) -> list[Case]:
+    """The captured sizes in the order of a load, the largest first, and up to two others."""
+    domain = lowered.analyzed.domain
+    references = lowered.analyzed.references_of(lowered.plan)
+    captured = [
+        domain.complete(sizes)
+        for sizes in sorted(graphs.sizes, key=lambda sizes: -math.prod(sizes.values()))
+    ]
+    others = [run for run in references if run.sizes not in captured]
+    flops = sum(node.flops for node in lowered.planned_placement)
+    best = domain.corner("opt")
+
+    def case(sizes: Mapping[str, int], run: ReferenceRun, *, captured: bool) -> Case:
+        # Work grows with the sizes at least; nothing but the number of replays depends on it.
+        files = (*run.inputs.values(), *run.outputs.values())
+        return Case(
+            sizes=sizes,
+            inputs=run.input_paths,
+            captured=captured,
+            flops=flops * _times(sizes, best),
+            bytes=sum(path.stat().st_size for path in files) * _times(sizes, run.sizes),
+        )
+
+    return [
+        *(case(sizes, references[0], captured=True) for sizes in captured),
+        # The first and the last are the least alike.
+        *(case(run.sizes, run, captured=False) for run in (*others[:1], *others[1:][-1:])),
+    ]
+
+
+def _times(sizes: Mapping[str, int], others: Mapping[str, int]) -> float:
+    return math.prod(max(size, 1) / max(others.get(dim, 1), 1) for dim, size in sizes.items())
+
+
+def capture_job(request: Json) -> Json:
+    """In the worker: capture and replay as `steps` say; `wrong` is what the last one shows."""
+    from aotc.session.device.cuda_place import CudaPlace, open_capturing
+
+    inputs = [decode(Value, item) for item in request["values"]]
+
+    def inputs_of(case: Case) -> dict[str, Data]:
+        given = {name: values.load(Path(path)) for name, path in case.inputs.items()}
+        return resize(given, inputs, case.sizes)
+
+    runner = open_capturing(
+        decode(GraphCapture, request["graphs"]),
+        CudaPlace(),
+        partial(open_variant, request, records=False),
+        f"variant {request['variant']}",
+    )
+    cases = [decode(Case, item) for item in request["cases"]]
+    wrong = what_is_wrong(
+        runner, cases, [decode(Step, item) for item in request["steps"]], inputs_of
+    )
+    runner.close()
+    return {"wrong": wrong}

@@ -36,8 +36,7 @@ from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
-from aotc.spec.profile import TelemetrySpec
-from aotc.spec.profile_files import without_folders
+from aotc.spec.profile_files import stated_profile
 from aotc.spec.providers import RUNTIMES, runtime_range
 from aotc.spec.run_report import Gate, Measurement
 from aotc.spec.shapes import EMPTY
@@ -307,13 +306,7 @@ def manifest_of(
     context: BuildContext,
 ) -> Manifest:
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
-    profile = encode(without_folders(context.profile), full=True)
-    # Ids of what was built before there were these fields stay.
-    if context.profile.telemetry == TelemetrySpec():
-        del profile["telemetry"]
-    for stated in (profile, *profile["variants"]):
-        if stated["cuda"] is not None and stated["cuda"]["graphs"]["sessions"] == "auto":
-            del stated["cuda"]["graphs"]["sessions"]
+    profile = stated_profile(context.profile)
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     random = analyzed.source.random
     return Manifest(

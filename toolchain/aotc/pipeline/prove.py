@@ -17,11 +17,11 @@ from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
-from aotc.pipeline.capture_trial import try_captures
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
     Call,
     add_second_answers,
+    judge_captures,
     judge_costs,
     judge_outputs,
     judge_parity,
@@ -213,7 +213,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             *answers,
             _judge_proof(answers, comparisons, plan.name, not_proven, context.places),
             task.judged,
-            _judge_captures(lowered, comparisons, where, state),
+            judge_captures(lowered, comparisons, state),
             _judge_placement(placement, lowered, context),
             judge_costs(evidence, context.profile.budgets, where, context.places),
         ),
@@ -449,32 +449,6 @@ def _judge_answers(
         judge_shown(lowered.analyzed, lowered.plan, context.places),
         judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced, together),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
-    )
-
-
-def _judge_captures(
-    lowered: LoweredModel, comparisons: Sequence[Comparison], where: str, state: BuildState
-) -> Judged:
-    """Whether its CUDA graphs are captured, and replay rightly beside each other: a trial.
-
-    A gate where the profile refuses what they do not.  Wrong answers have another form first.
-    """
-    if not lowered.captures or not all(
-        error.passed for comparison in comparisons for error in comparison.outputs
-    ):
-        return Judged()
-    refused = try_captures(lowered, state)
-    gate = Gate(
-        name="cuda.graphs",
-        subject=where,
-        status="failed" if refused else "passed",
-        limit="CUDA graphs are captured, and replay rightly beside each other",
-        measured=refused.found if refused else "captured",
-        place=state.context.places.of("cuda.graphs"),
-    )
-    return Judged(
-        gates=(gate,) if lowered.plan.cuda.graphs.on_refusal == "fail" else (),
-        breaches=(refused,) if refused else (),
     )
 
 

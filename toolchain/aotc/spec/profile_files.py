@@ -10,9 +10,10 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
 from aotc.base.text import did_you_mean
-from aotc.spec.codec import ParseError, Problem, decode
+from aotc.spec.codec import Json, ParseError, Problem, decode, encode
 from aotc.spec.precision import precision_meant
-from aotc.spec.profile import Profile
+from aotc.spec.profile import Profile, TelemetrySpec
+from aotc.spec.providers import CAPTURING
 from aotc.spec.target import Target
 from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
 
@@ -152,6 +153,21 @@ def without_folders(profile: Profile) -> Profile:
     return replace(
         profile, plugins=plugins, custom_ops=custom_ops, calibration=calibration, gates=gates
     )
+
+
+def stated_profile(profile: Profile) -> Json:
+    """`profile` as a manifest states it: all fields, but those that came later and say nothing.
+
+    Ids of what was built before there were these fields stay.
+    """
+    stated = encode(without_folders(profile), full=True)
+    if profile.telemetry == TelemetrySpec():
+        del stated["telemetry"]
+    for each in (stated, *stated["variants"]):
+        options = each[CAPTURING.name]
+        if options is not None and options["graphs"]["sessions"] == "auto":
+            del options["graphs"]["sessions"]
+    return stated
 
 
 def _absolute(path: str, base: Path, field: str) -> str:

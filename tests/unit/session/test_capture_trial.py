@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotc.pipeline.capture_trial import Case, _compared, planned_steps
+from aotc.session.device.capture_trial import Case, _compared, planned_steps
 
 
 def case(batch: int, *, captured: bool = True, flops: float = 1e9, moved: float = 1e6) -> Case:

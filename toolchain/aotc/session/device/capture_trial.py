@@ -1,0 +1,159 @@
+"""A trial of a variant's captured CUDA graphs, all in a process of its own, as a load holds them.
+
+A graph that is replayed after its session ran other sizes may crash, and then the GPU's context is
+lost for the process; or it may answer with what the other sizes left behind (ADR 96).  One graph
+alone shows neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.base.records import record
+from aotc.session.device.fixed_run import agree
+from aotc.session.worker import tell_steps
+
+if TYPE_CHECKING:
+    from aotc.session.device.capturing_runner import CapturingRunner
+
+
+# Replays of all sizes together, where they are quick; and of each size at least.
+_REPLAYS: Final = 200
+_LEAST: Final = 4
+# Work of all replays: some ten seconds of a GPU, and a few of copies and comparisons on the host.
+_MOST_FLOPS: Final = 2e15
+_MOST_BYTES: Final = 2 << 30
+# How many inputs each size is run with.
+_TURNS: Final = 3
+# How often a size that is not captured runs between the replays.
+_OTHER_SHARE: Final = 0.125
+# Runs without a graph that tell whether a model repeats its answers to the bit.
+_REPEATS: Final = 8
+
+
+@record
+class Case:
+    """Sizes of calls, the files of inputs that are resized to them, and the work of one call."""
+
+    sizes: Mapping[str, int]
+    inputs: Mapping[str, str]
+    captured: bool
+    flops: float
+    bytes: float
+
+
+@record
+class Step:
+    """What the trial does with a case: capture it, or run it with its inputs moved by `turn`."""
+
+    captures: bool
+    case: int
+    turn: int = 0
+
+
+def planned_steps(cases: Sequence[Case]) -> list[Step]:
+    """Each captured case is captured; then cases are run in a random order that is always equal."""
+    captured = [index for index, case in enumerate(cases) if case.captured]
+    others = [index for index, case in enumerate(cases) if not case.captured]
+    flops = sum(cases[index].flops for index in captured) / len(captured)
+    moved = sum(cases[index].bytes for index in captured) / len(captured)
+    count = min(_REPLAYS, int(_MOST_FLOPS / max(flops, 1)), int(_MOST_BYTES / max(moved, 1)))
+    count = max(count, _LEAST * len(captured))
+    chance = np.random.default_rng(0)
+    steps = [Step(captures=True, case=index) for index in captured]
+    for _ in range(count):
+        among = others if others and chance.random() < _OTHER_SHARE else captured
+        case, turn = int(chance.choice(among)), int(chance.integers(_TURNS))
+        steps.append(Step(captures=False, case=case, turn=turn))
+    return steps
+
+
+def step_in_words(cases: Sequence[Case], steps: Sequence[Step], done: int) -> str:
+    """At which step a trial ended, and what was captured by then."""
+    if not 0 <= done < len(steps):
+        return "before the first capture"
+    sizes = _words(cases[steps[done].case].sizes)
+    before = "; ".join(_words(cases[step.case].sizes) for step in steps[:done] if step.captures)
+    if steps[done].captures:
+        return f"at the capture of {sizes}" + (f", after {before}" if before else "")
+    first = sum(step.captures for step in steps)
+    number = f"{done - first + 1} of {len(steps) - first}"
+    return f"at replay {number}, of {sizes} ({before} captured)"
+
+
+def _words(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim}={size}" for dim, size in sizes.items()) or "the only size"
+
+
+def what_is_wrong(
+    runner: CapturingRunner,
+    cases: Sequence[Case],
+    steps: Sequence[Step],
+    inputs_of: Callable[[Case], Mapping[str, Any]],
+) -> str:
+    """Take the steps, each told by its number before; what is wrong at the last, "" if nothing is.
+
+    The first answer for the same inputs is compared with a run without a graph, and later ones with
+    the first, bit by bit.  Raises what the runner does.
+    """
+    firsts: dict[tuple[int, int], list[bytes]] = {}
+
+    @cache
+    def moved(index: int, turn: int) -> dict[str, Any]:
+        return dict(_moved(inputs_of(cases[index]), turn))
+
+    for number, step in enumerate(steps):
+        tell_steps(number, len(steps))
+        key, sizes = (step.case, step.turn), cases[step.case].sizes
+        if step.captures:
+            runner.capture(moved(*key), sizes)
+            continue
+        wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key))
+        if wrong:
+            return wrong
+    tell_steps(len(steps), len(steps))
+    return ""
+
+
+def _moved(inputs: Mapping[str, Any], turn: int) -> Iterator[tuple[str, Any]]:
+    """The inputs with their elements moved by `turn` places, which keeps them valid mostly."""
+    for name, array in inputs.items():
+        yield name, np.roll(array.reshape(-1), turn).reshape(array.shape) if turn else array
+
+
+def _compared(
+    runner: CapturingRunner,
+    inputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    first: list[bytes] | None,
+) -> tuple[str, list[bytes]]:
+    """What is wrong with an answer, and the digests of its outputs, or of the `first` answer's."""
+    found = runner.run(inputs, None, sizes)
+    digests = _digests(found)
+    if digests == first:
+        return "", digests
+    computed = runner.run_without_graph(inputs)
+    names = [output.name for output in runner.session.get_outputs()]
+    for name, one, other in zip(names, found, computed, strict=True):
+        if not agree(np.asarray(one), np.asarray(other)):
+            return f"output {name!r} is not what a run without a graph computes", digests
+    if first is None:
+        return "", digests
+    # A model that draws numbers, or sums in any order, never repeats the bits.
+    again = (runner.run_without_graph(inputs) for _ in range(_REPEATS))
+    if any(_digests(each) != _digests(computed) for each in again):
+        return "", first
+    changed = [n for n, one, other in zip(names, digests, first, strict=True) if one != other]
+    return f"output {changed[0]!r} differs in bits from the first replay of these inputs", first
+
+
+def _digests(outputs: Sequence[Any]) -> list[bytes]:
+    return [
+        hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
+        for array in outputs
+    ]
