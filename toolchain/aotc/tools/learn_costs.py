@@ -38,7 +38,7 @@ from aotc.spec.payload import Value
 from aotc.spec.precision import Precision, WantedPrecision
 from aotc.spec.profile import PluginSpec, Profile, Seconds
 from aotc.spec.providers import CAPTURING, CudaOptions
-from aotc.spec.variant import GraphCapture, Optimization, SessionSpec
+from aotc.spec.variant import CapturingSessions, GraphCapture, Optimization, SessionSpec
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -55,18 +55,24 @@ _MAX_BYTES = 2**53 - 1
 
 
 class CapturedRuns:
-    """A session on CUDA that captures sizes, and replays them."""
+    """Captures sizes on CUDA, and replays them."""
 
     def __init__(
-        self, opener: Callable[[Settings], ort.InferenceSession], dims: tuple[str, ...]
+        self,
+        opener: Callable[[Settings], ort.InferenceSession],
+        dims: tuple[str, ...],
+        sessions: CapturingSessions = "one",
     ) -> None:
-        """`opener` creates the session; `dims` are all that sizes name.
+        """`opener` creates a session; `dims` are all that sizes name.
 
         Raises AOTC-S005 if no graph can be captured, and R025 and I019 without a GPU.
         """
         self._dims = dims
         graphs = GraphCapture(
-            sizes=(dict.fromkeys(dims, 0),), max_count=_MAX_COUNT, max_bytes=_MAX_BYTES
+            sizes=(dict.fromkeys(dims, 0),),
+            max_count=_MAX_COUNT,
+            max_bytes=_MAX_BYTES,
+            sessions=sessions,
         )
         self._runner = _measured(
             lambda: open_capturing(graphs, CudaPlace(), opener, "the measured graph")
@@ -305,6 +311,7 @@ def measure(
             "keep_float32": list(wanted_in_float32(variant, profile)),
             "quantized": source.capture.quantized,
             "captures": profile.captures_sizes(variant),
+            "sessions": "each" if cuda.graphs.sessions == "each" else "one",
             "cuda_options": encode(cuda),
             "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
         },
@@ -440,7 +447,7 @@ class _Bench:
         self._spec = session_spec(backends, request["precision"], use)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
-            CapturedRuns(partial(self._open, self._model), tuple(dims))
+            CapturedRuns(partial(self._open, self._model), tuple(dims), request["sessions"])
             if request["captures"] and runs
             else None
         )
