@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from aotc.base.text import printable
     from aotc.pipeline.build import build
     from aotc.report.html.artifact_page import write_page
-    from aotc.runtime.binding import BoundCall, DeviceTensor
+    from aotc.runtime.binding import BoundCall
+    from aotc.runtime.dlpack import DeviceTensor
     from aotc.runtime.loading import load
     from aotc.runtime.model import Model
     from aotc.runtime.prometheus import PrometheusMetrics
@@ -144,7 +145,7 @@ _PUBLIC = {
     "CheckResult": "aotc.spec.reports",
     "Claim": "aotc.spec.reports",
     "Count": "aotc.base.progress",
-    "DeviceTensor": "aotc.runtime.binding",
+    "DeviceTensor": "aotc.runtime.dlpack",
     "DiffReport": "aotc.spec.diff_report",
     "ExportReport": "aotc.spec.command_reports",
     "Finding": "aotc.spec.payload",

@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from aotc.base.errors import AotcError
-from aotc.runtime.binding import DeviceTensor, take_tensor
+from aotc.runtime.dlpack import DeviceTensor, take_tensor
 from aotc.session.device.cuda_device import CudaDevice
 from aotc.session.device.cuda_place import CudaPlace
 from aotc.session.device.device import HostDevice, read_values

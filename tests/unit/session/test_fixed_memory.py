@@ -193,7 +193,14 @@ def test_a_block_is_at_most_an_eighth_larger_than_what_was_asked_for(count: int)
     assert count <= len(blocks[0]) <= max(4096, count * 9 / 8)
 
 
-class Staging(HostDevice):
+class Apart(HostDevice):
+    """Memory that the host does not write."""
+
+    def host_view(self, address: int, count: int) -> None:
+        return None
+
+
+class Staging(Apart):
     """Takes memory for arrays below 1 kB."""
 
     least_direct_bytes = 1 << 10
@@ -223,7 +230,7 @@ def test_small_inputs_pass_through_memory_that_serves_again(width: int, staged: 
     assert len(inputs) == 3 + staged
 
 
-class Late(HostDevice):
+class Late(Apart):
     """Copies when it is synchronized, as a driver may."""
 
     def __init__(self) -> None:

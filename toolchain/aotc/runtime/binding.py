@@ -1,27 +1,24 @@
-"""Bound calls: inputs and outputs that stay on the device, by DLPack."""
+"""Bound calls: inputs and outputs that stay on the device."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from aotc.base.errors import AotcError
 from aotc.base.registry import Deferred
-from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
-from aotc.providers.ort import import_onnxruntime
+from aotc.graph.values import numpy_dtype
+from aotc.runtime.dlpack import DeviceTensor, Exchange, Given, Layout, exchange_of, take_tensor
 from aotc.runtime.guards import Guard
 from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, closed_error
 from aotc.session.device.capture_gate import GATE, capture_refused
 from aotc.session.device.capturing_runner import CapturingRunner
-from aotc.session.device.device import Device, Part, PartOf, read_values, row_copies
+from aotc.session.device.device import Device, Part, PartOf, Target, row_copies
 from aotc.session.device.fixed_run import NO_GRAPH, FixedRun
 from aotc.session.padding import Padder
 
@@ -105,6 +102,7 @@ def bind_call(
         stream=_stream_handle(stream) if device.stream is not None else None,
         counted=counted(route, checked.outside),
         check_values=check_values if guard.limited else None,
+        limited=frozenset(value.name for value in guard.limited),
         model=model,
     )
 
@@ -133,6 +131,8 @@ def _stream_handle(stream: Any) -> int:
 
 
 Start = tuple[int, ...]
+# An address on the device, an array of the host, or what was looked at more closely.
+Source = int | np.ndarray[Any, Any] | Given
 
 
 class Counted(Protocol):
@@ -149,13 +149,15 @@ class BoundInput:
     """
 
     def __init__(
-        self, dtype: str, memory: ort.OrtValue, buffer: ort.OrtValue, start: Start
+        self, dtype: str, memory: ort.OrtValue, buffer: ort.OrtValue, start: Start, device: Device
     ) -> None:
         self.shape = tuple(memory.shape())
         self.dtype = dtype
         self.memory = memory
         self.buffer = buffer
         self.start = start
+        self.target = Target(memory, device)
+        self.layout = Layout(dtype, self.shape, device)
 
     @property
     def padded(self) -> bool:
@@ -189,15 +191,16 @@ class BoundCall:
         stream: int | None,
         counted: Counted,
         check_values: Callable[[Mapping[str, Given]], None] | None,
+        limited: frozenset[str],
         model: object,
     ) -> None:
         """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
 
         `crop` tells which part of an output of such a shape is the caller's (None: all of it).
         `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
-        `counted` is told the seconds of each call, and `check_values` refuses values before it
-        (None: all are allowed).  `model` lives as long as this call does: its folder must stay in
-        the store.  Raises AOTC-R024, M004 and R005.
+        `counted` is told the seconds of each call, and `check_values` refuses values of the
+        `limited` inputs before it (None: all are allowed).  `model` lives as long as this call
+        does: its folder must stay in the store.  Raises AOTC-R024, M004 and R005.
         """
         self._counted = counted
         self._check_values = check_values
@@ -208,6 +211,7 @@ class BoundCall:
         # That the stream of most producers is the caller's is known to them: they do nothing then.
         # DLPack names the default stream 1; of the one of each thread, 2, torch knows nothing.
         self._awaited = None if stream in (None, 2) else stream or 1
+        self._producers = self._device.stream if self._awaited is None else self._awaited
         self._names = tuple(outputs)
         self._closed = self._left = False
         self._inputs: dict[str, BoundInput] = {}
@@ -220,15 +224,16 @@ class BoundCall:
                     item.value if item.on_device else self._device.empty(item.shape, item.dtype)
                 )
                 buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
-                self._inputs[name] = BoundInput(item.dtype, memory, buffer, start)
+                self._inputs[name] = BoundInput(item.dtype, memory, buffer, start, self._device)
             self._padded = [bound for bound in self._inputs.values() if bound.padded]
-            for name, item in given.items():
-                self._write(name, item)
+            sources = [self._write(self._inputs[name], item) for name, item in given.items()]
             self._pad()
             self._device.synchronize()
+            del sources
         self._in_memory = {
             name: Given(bound.shape, bound.dtype, bound.memory, on_device=True)
             for name, bound in self._inputs.items()
+            if name in limited
         }
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
         self._here = _Here()
@@ -282,19 +287,23 @@ class BoundCall:
         captured = self._run.graph_id != NO_GRAPH
         captures = captured and not self._here.captured
         with GATE.alone() if captures else GATE.used(), self._device.lock:
-            given = [(n, self._checked(n, value)) for n, value in (inputs or {}).items()]
-            if self._check_values is not None:
-                self._check_values({**self._in_memory, **dict(given)})
+            held: list[Any] = []
+            given = self._taken(inputs, held) if inputs else ()
             if self._stream is not None:
                 # After the producers of what is given made this stream wait for it.
                 self._device.wait_for(self._stream)
-            for name, item in given:
-                self._write(name, item)
-            self._pad()
-            if not captured:
-                # A session that captures nothing has streams of its own.
-                self._device.synchronize()
-            self._run.run()
+            try:
+                # What is read until the run has ended, which awaits the copies.
+                sources = [self._write(bound, item) for bound, item in given]
+                self._pad()
+                if not captured:
+                    # A session that captures nothing has streams of its own.
+                    self._device.synchronize()
+                self._run.run()
+            except BaseException:
+                self._device.settle()
+                raise
+            del sources, held
             if self._cropped:
                 self._crop()
         if captures:
@@ -374,7 +383,38 @@ class BoundCall:
         self._device.synchronize()
         return value
 
-    def _checked(self, name: str, value: Any) -> Given:
+    def _taken(self, inputs: Mapping[str, Any], held: list[Any]) -> list[tuple[BoundInput, Source]]:
+        """Where each of the further tensors is; nothing is written before all are known to fit.
+
+        Most are read at once.  What is not plainly an input's type and shape, and what has stated
+        values, is looked at as `bind` does, which says what is wrong.  What is added to `held`
+        keeps the tensors where they are.
+        """
+        taken: list[tuple[BoundInput, Source]] = []
+        limited: dict[str, Given] = {}
+        exchanges: set[Exchange] = set()
+        for name, value in inputs.items():
+            bound = self._inputs.get(name)
+            source: Source | None = None
+            if bound is not None and name not in self._in_memory:
+                if type(value) is np.ndarray:
+                    source = value if bound.layout.is_of(value) else None
+                else:
+                    source = bound.layout.address_of(value, self._producers, held)
+                    if exchange := exchange_of(type(value)):
+                        exchanges.add(exchange)
+            if bound is None or source is None:
+                bound, source = self._checked(name, value)
+                limited[name] = source
+            taken.append((bound, source))
+        if self._check_values is not None:
+            self._check_values({**self._in_memory, **limited})
+        if self._stream is not None:
+            for exchange in exchanges:
+                self._device.wait_for(exchange.stream(self._device))
+        return taken
+
+    def _checked(self, name: str, value: Any) -> tuple[BoundInput, Given]:
         bound = self._inputs.get(name)
         if bound is None:
             raise AotcError(
@@ -402,21 +442,16 @@ class BoundCall:
                 found=str(list(item.shape)),
                 fix="Bind a call for each shape.",
             )
-        return item
+        return bound, item
 
-    def _write(self, name: str, item: Given) -> None:
-        bound = self._inputs[name]
-        if item.value is bound.memory:
-            return
-        target = bound.memory.data_ptr()
-        if item.on_device:
-            source = item.value.data_ptr()
-            self._device.copy(target, source, bound.memory.tensor_size_in_bytes())
-            return
-        source = self._device.upload(target, item.value)
-        self._device.synchronize()
-        # It was read until here.
-        del source
+    def _write(self, bound: BoundInput, source: Source) -> object:
+        """Copy it to the input's memory; what is returned is read until the device is awaited."""
+        if isinstance(source, Given):
+            source = int(source.value.data_ptr()) if source.on_device else source.value
+        if isinstance(source, int):
+            bound.target.copy(source)
+            return None
+        return bound.target.write(source)
 
     def _pad(self) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""
@@ -452,266 +487,3 @@ class BoundCall:
 def _item_bytes(value: ort.OrtValue) -> int:
     count = int(np.prod(value.shape(), dtype=np.int64))
     return int(value.tensor_size_in_bytes()) // count if count else 1
-
-
-# A tensor that stays where it is: other libraries take it by DLPack, without a copy.
-
-
-class DeviceTensor:
-    """An input or output of a bound call, in the call's own memory.
-
-    `torch.from_dlpack(tensor)`, and what CuPy, JAX and numpy have for it, share its memory.  The
-    next call changes what it holds.
-    """
-
-    def __init__(self, value: ort.OrtValue, device: Device) -> None:
-        """`value` is in the memory of `device`."""
-        self.value = value
-        self._device = device
-        self._process = os.getpid()
-
-    def _refuse_child(self) -> None:
-        """Raise AOTC-R026 in a forked child: what is on a device, and its lock, are not there."""
-        if os.getpid() != self._process:
-            raise closed_error(left=True)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape."""
-        return tuple(self.value.shape())
-
-    @property
-    def dtype(self) -> str:
-        """ONNX's name of its element type, such as float16."""
-        return tensor_type(self.value.data_type())
-
-    @property
-    def device(self) -> str:
-        """Such as cuda:0."""
-        return f"{self._device.name}:{self._device.index}"
-
-    @property
-    def address(self) -> int:
-        """Of its first element, on its device."""
-        return int(self.value.data_ptr())
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy on the host; raises AOTC-R026 in a child that was forked later."""
-        self._refuse_child()
-        with GATE.used(), self._device.lock:
-            return read_values([self.value], self._device)[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError("an array of the host is a copy of a tensor: use numpy.from_dlpack")
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """A capsule; a call is complete when it returns, so that no stream has to wait.
-
-        It is of DLPack before 1.0, which consumers of every version take, numpy as a view that
-        it does not write to.  With `copy` it has memory of its own.  Raises BufferError for
-        another device than its own, and AOTC-R026 in a child that was forked later.
-        """
-        self._refuse_child()
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
-        capsule = (self._copy() if copy else self.value).__dlpack__()
-        return _mark_as_bools(capsule) if self.dtype == "bool" else capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device.dlpack_type, self._device.index
-
-    def __repr__(self) -> str:
-        return f"<tensor {self.dtype}{list(self.shape)} on {self.device}>"
-
-    def _copy(self) -> ort.OrtValue:
-        with GATE.used(), self._device.lock:
-            copy = self._device.empty(self.shape, self.dtype)
-            count = self.value.tensor_size_in_bytes()
-            self._device.copy(copy.data_ptr(), self.value.data_ptr(), count)
-            self._device.synchronize()
-        return copy
-
-
-# Bools in DLPack: ONNX Runtime 1.31 makes and takes them as bytes, 1.32 and other libraries as
-# `kDLBool`.
-
-
-# `kDLUInt` and `kDLBool` of DLPack.
-_UINT: Final = 1
-_BOOL: Final = 6
-# Where a `DLTensor` has its type's code: after its address, its device and the number of its dims.
-_CODE_OFFSET: Final = 20
-_NAME: Final = b"dltensor"
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-
-
-def _mark_as_bools(capsule: Any) -> Any:
-    """The capsule, of bytes, as one of bools."""
-    _code(capsule).value = _BOOL
-    return capsule
-
-
-def _mark_as_taken(capsule: Any) -> Any:
-    """The capsule as ONNX Runtime takes it."""
-    code = _code(capsule)
-    if code.value == _BOOL and _bools_are_bytes():
-        code.value = _UINT
-    return capsule
-
-
-@cache
-def _bools_are_bytes() -> bool:
-    capsule = import_onnxruntime().OrtValue.ortvalue_from_numpy(np.zeros(1, np.bool_)).__dlpack__()
-    return _code(capsule).value == _UINT
-
-
-def _code(capsule: Any) -> ctypes.c_uint8:
-    """The code of the type; raises ValueError for a capsule of DLPack 1.0, or one in use."""
-    return ctypes.c_uint8.from_address(_pointer(capsule, _NAME) + _CODE_OFFSET)
-
-
-# Tensors that callers give to a bound call: by DLPack where they are, or from the host.
-
-
-_OF_THE_HOST: Final = (np.ndarray, np.generic, list, tuple, int, float)
-_HOST: Final = 1
-# DLPack's page-locked host memory of CUDA.
-_PINNED: Final = 3
-_DEVICES: Final[Mapping[int, str]] = {1: "the host", 2: "CUDA device", 3: "page-locked host memory"}
-
-
-class Given:
-    """One tensor of a caller: on the device of the model, or an array of the host."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: str, value: Any, on_device: bool) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.value = value
-        self.on_device = on_device
-
-    def refuse_narrow(self, name: str) -> None:
-        """Raise AOTC-R002 for integers below a byte, which are packed on a device."""
-        if self.dtype in NARROW_BITS:
-            raise _wrong_type(name, f"{self.dtype}, which is packed in less than a byte")
-
-    def on_host(self, device: Device) -> np.ndarray[Any, Any] | None:
-        """Its values, if the host can read them where they are."""
-        if not self.on_device:
-            array: np.ndarray[Any, Any] = self.value
-            return array
-        return read_values([self.value], device)[0] if device.dlpack_type == _HOST else None
-
-    def shadow(self) -> np.ndarray[Any, Any]:
-        """A host array of its shape and type, for guards, which look at no element."""
-        return np.empty(self.shape, numpy_dtype(self.dtype))
-
-
-def take_tensor(name: str, value: Any, device: Device, stream: int | None = None) -> Given:
-    """What `value` is: its memory is shared if it is on `device`, and else it is a host array.
-
-    Its producer makes `stream`, by DLPack's number of it, wait for the tensor (None: that of
-    `device`).
-    Raises AOTC-R022 for a tensor of another device, R011 for one with strides, and R002 for
-    anything else that is not a tensor.
-    """
-    if isinstance(value, _OF_THE_HOST):
-        return _host(value, name)
-    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
-        raise AotcError(
-            "AOTC-R002",
-            f"input {name!r} is not a tensor",
-            where=f"input {name}",
-            expected="an object with __dlpack__, or a numpy array",
-            found=type(value).__name__,
-        )
-    found_kind, found_index = value.__dlpack_device__()
-    kind, index = int(found_kind), int(found_index)
-    if kind in (_HOST, _PINNED) and device.dlpack_type != _HOST:
-        return _host(_shared(name, value, None), name)
-    if (kind, index) != (device.dlpack_type, device.index):
-        raise AotcError(
-            "AOTC-R022",
-            f"input {name!r} is on another device",
-            where=f"input {name}",
-            expected=f"{_DEVICES[device.dlpack_type]} {device.index}, or the host",
-            found=f"{_DEVICES.get(kind, f'DLPack device type {kind},')} {index}",
-        )
-    found = _shared(name, value, device.stream if stream is None else stream)
-    return Given(tuple(found.shape()), tensor_type(found.data_type()), found, on_device=True)
-
-
-def _host(value: Any, name: str) -> Given:
-    try:
-        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
-    except ValueError as error:
-        raise _wrong_type(name, f"no array: {error}"[:200]) from None
-    if array.dtype.kind in "OUSMm" or not array.dtype.isnative:
-        raise _wrong_type(name, f"{array.dtype.str} array")
-    if not array.flags.c_contiguous:
-        raise _not_contiguous(name, f"strides of {list(array.strides)} bytes")
-    return Given(array.shape, dtype_name(array.dtype), array, on_device=False)
-
-
-def _shared(name: str, value: Any, stream: int | None) -> ort.OrtValue:
-    try:
-        return import_onnxruntime().OrtValue.from_dlpack(_OnStream(value, stream))
-    except Exception as error:
-        # Each library has errors of its own for a tensor that it does not share.
-        text = str(error)
-        if "ontiguous" in text:
-            raise _not_contiguous(name, "other strides") from None
-        raise AotcError(
-            "AOTC-R002",
-            f"input {name!r} cannot be shared by DLPack",
-            where=f"input {name}",
-            expected="a tensor that needs no gradient, in a type that the model takes",
-            found=text[:300],
-            fix="Pass a detached, contiguous tensor of the model's own type.",
-        ) from None
-
-
-def _wrong_type(name: str, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-R002",
-        f"input {name!r} has the wrong type",
-        where=f"input {name}",
-        expected="numbers in this machine's byte order",
-        found=found,
-    )
-
-
-def _not_contiguous(name: str, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-R011",
-        f"input {name!r} is not contiguous",
-        where=f"input {name}",
-        expected="elements in C order, one after the other",
-        found=found,
-    )
-
-
-class _OnStream:
-    """A tensor as ONNX Runtime asks for it: its producer makes `stream` wait for its values."""
-
-    def __init__(self, tensor: Any, stream: int | None) -> None:
-        self._tensor = tensor
-        self._stream = stream
-        # ONNX Runtime 1.31 tells bool from uint8 by it.
-        if hasattr(tensor, "dtype"):
-            self.dtype = tensor.dtype
-
-    def __dlpack__(self) -> Any:
-        stream = {} if self._stream is None else {"stream": self._stream}
-        return _mark_as_taken(self._tensor.__dlpack__(**stream))

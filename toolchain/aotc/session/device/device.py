@@ -95,18 +95,16 @@ class Device(ABC):
     def copy(self, target: int, source: int, count: int) -> None:
         """Copy between two addresses, each on the host or on the device."""
 
-    def upload(
-        self, target: int, array: np.ndarray[Any, Any], staging: Bytes | None = None
-    ) -> Bytes:
+    def upload(self, target: int, array: np.ndarray[Any, Any]) -> Bytes:
         """Copy a host array, in C order, to an address of the device.
 
-        If it is small, by way of `staging`, or of memory that is taken for it.  What is returned is
-        read until `synchronize` returns, and must live that long.
+        If it is small, by way of memory that is taken for it.  What is returned is read until
+        `synchronize` returns, and must live that long.
         """
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if self.is_staged(flat.nbytes):
-            memory = self.host_bytes(flat.nbytes) if staging is None else staging
-            np.copyto(memory[: flat.nbytes], flat)
+            memory = self.host_bytes(flat.nbytes)
+            np.copyto(memory, flat)
         else:
             memory = flat
         self.copy(target, memory.ctypes.data, flat.nbytes)
@@ -115,6 +113,10 @@ class Device(ABC):
     def is_staged(self, count: int) -> bool:
         """Whether `upload` copies an array of so many bytes to `host_bytes` first."""
         return count < self.least_direct_bytes
+
+    def host_view(self, address: int, count: int) -> Bytes | None:
+        """Memory of the device as the host writes it; None where the host cannot."""
+        return None
 
     def copy_rows(self, target: int, source: int, rows: Rows) -> None:
         """Copy equally long rows that stand at equal distances."""
@@ -182,6 +184,10 @@ class HostDevice(Device):
         """Copy `count` bytes at once."""
         ctypes.memmove(target, source, count)
 
+    def host_view(self, address: int, count: int) -> Bytes | None:
+        """The memory itself."""
+        return np.asarray((ctypes.c_uint8 * count).from_address(address))
+
     def synchronize(self) -> None:
         """Wait for nothing: copies are done at once."""
         return
@@ -189,6 +195,47 @@ class HostDevice(Device):
     def free_bytes(self) -> int:
         """Memory of the system that is free."""
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Target:
+    """Memory of the device that takes one tensor after the other, all of one type and shape."""
+
+    def __init__(self, value: ort.OrtValue, device: Device) -> None:
+        """`value` is in the memory of `device`, and lives as long as it."""
+        self._device = device
+        self.address = int(value.data_ptr())
+        self.bytes = int(value.tensor_size_in_bytes())
+        # What the host writes for it, and where that is.  Views of arrays cost a microsecond each,
+        # so they are made once.
+        self._memory: np.ndarray[Any, Any] | None = None
+        self._memory_address = 0
+
+    def copy(self, source: int) -> None:
+        """Copy a tensor of the device from its address."""
+        if source != self.address:
+            self._device.copy(self.address, source, self.bytes)
+
+    def write(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Copy a host array, in C order; what is returned is read until `synchronize` returns."""
+        memory = self._memory
+        if memory is None:
+            memory = self._open(array)
+            if memory is None:
+                return self._device.upload(self.address, array)
+        np.copyto(memory, array)
+        if self._memory_address != self.address:
+            self._device.copy(self.address, self._memory_address, self.bytes)
+        return memory
+
+    def _open(self, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+        """What the host writes, as arrays of that type and shape; None: they are sent directly."""
+        found = self._device.host_view(self.address, self.bytes)
+        if found is None and self._device.is_staged(self.bytes):
+            found = self._device.host_bytes(self.bytes)
+        if found is not None:
+            self._memory_address = found.ctypes.data
+            self._memory = found.view(like.dtype).reshape(like.shape)
+        return self._memory
 
 
 def read_values(

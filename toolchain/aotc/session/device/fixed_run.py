@@ -11,7 +11,7 @@ import numpy as np
 from aotc.graph.values import tensor_type
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.session.device.capture_gate import capture_refused
-from aotc.session.device.device import Bytes, Device, PartOf, read_values
+from aotc.session.device.device import Device, PartOf, Target, read_values
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -71,9 +71,9 @@ class FixedRun:
         self._binding = session.io_binding()
         self._options = run_options(graph_id)
         self._unawaited = run_options(graph_id, waits=False)
-        self._staging: dict[str, Bytes] = {}
+        self._targets = {name: Target(value, device) for name, value in self.inputs.items()}
         # What is read until the device is synchronized.
-        self._sources: list[Bytes] = []
+        self._sources: list[np.ndarray[Any, Any]] = []
         names = [output.name for output in session.get_outputs()]
         try:
             for name, value in inputs.items():
@@ -147,11 +147,7 @@ class FixedRun:
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
         for name, array in arrays.items():
-            target, staging = self.inputs[name].data_ptr(), self._staging.get(name)
-            source = self._device.upload(target, array, staging)
-            self._sources.append(source)
-            if self._device.is_staged(array.nbytes):
-                self._staging[name] = source
+            self._sources.append(self._targets[name].write(array))
 
     def read(
         self, names: Sequence[str], part_of: PartOf | None = None
@@ -177,7 +173,7 @@ class FixedRun:
         """
         values = read_values(list(self.inputs.values()), self._device)
         kept = dict(zip(self.inputs, values, strict=True))
-        self.write({name: np.roll(array.reshape(-1), 1) for name, array in kept.items()})
+        self.write({name: np.roll(array, 1) for name, array in kept.items()})
         names = list(self.outputs)
         try:
             self._device.synchronize()
