@@ -18,7 +18,7 @@ from aotc.base.files.names import file_name
 from aotc.base.files.reading import file_sha256
 from aotc.base.progress import BYTES, Tally
 from aotc.base.records import record, replace
-from aotc.graph import values
+from aotc.graph import in_place, values
 from aotc.graph.allowed_arrays import seen_values
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
@@ -37,7 +37,7 @@ from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
 from aotc.spec.profile_files import stated_profile
-from aotc.spec.providers import RUNTIMES, runtime_range
+from aotc.spec.providers import CAPTURING, CPU, RUNTIMES, runtime_range
 from aotc.spec.run_report import Gate, Measurement
 from aotc.spec.shapes import EMPTY
 from aotc.spec.target import Libc, Plugin, Target
@@ -597,6 +597,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         cuda_graphs=lowered.cuda_graphs,
+        in_place=_in_place(lowered),
         integer_products=products_of(optimized, context),
         computed_products=optimized.computed,
         parity=proven.parity,
@@ -621,6 +622,17 @@ def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext)
             compatibility=lowered.compatibility,
         ).merged(lowered.needs),
     )
+
+
+def _in_place(lowered: LoweredModel) -> dict[str, str]:
+    """Outputs that may have the buffer of an input, where ONNX Runtime's own kernels run them."""
+    import onnx
+
+    operators = {op for _, op in lowered.optimized.nodes}
+    own = {CPU, CAPTURING.ort_name}.issuperset(lowered.providers)
+    if not own or not operators & in_place.OPERATORS:
+        return {}
+    return in_place.shared_buffers(onnx.load(lowered.model, load_external_data=False))
 
 
 def _with_payload_paths(report: PartitionReport, folder: str) -> PartitionReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -40,11 +40,14 @@ def bind_call(
     runners: Sequence[Runner],
     padder: Padder,
     stream: Any,
+    carry: Mapping[str, str],
+    in_place: Sequence[Mapping[str, str]],
     counted: Callable[[Route, tuple[str, ...]], Counted],
     model: object,
 ) -> BoundCall:
     """A bound call of the variant that takes such inputs; see `Model.bind`.
 
+    `in_place` has, for each runner, by input the output that may be written where that is.
     `counted` makes what is told the seconds of each call, of its route and of the dims outside the
     proven range.  `model` lives as long as the call.
     """
@@ -100,10 +103,39 @@ def bind_call(
         crop,
         sizes=route.wanted,
         stream=_stream_handle(stream) if device.stream is not None else None,
+        carried=_carried(carry, given, runners[route.variant]),
+        in_place=in_place[route.variant],
         counted=counted(route, checked.outside),
         check_values=check_values if guard.limited else None,
         limited=frozenset(value.name for value in guard.limited),
         model=model,
+    )
+
+
+def _carried(
+    carry: Mapping[str, str], given: Mapping[str, Given], runner: Runner
+) -> dict[str, str]:
+    """`carry`, whose names are those of inputs and outputs; raises AOTC-R050 else."""
+    outputs = [output.name for output in runner.session.get_outputs()]
+    seen: set[str] = set()
+    for source, output in carry.items():
+        for name, known, what in ((source, given, "input"), (output, outputs, "output")):
+            if name not in known:
+                raise not_carried(source, output, f"there is no {what} {name}", ", ".join(known))
+        if output in seen:
+            raise not_carried(source, output, "another input has it", "an output for each input")
+        seen.add(output)
+    return dict(carry)
+
+
+def not_carried(source: str, output: str, found: str, expected: str) -> AotcError:
+    """AOTC-R050: an input cannot read next what an output holds."""
+    return AotcError(
+        "AOTC-R050",
+        f"output {output!r} cannot be carried to input {source!r}",
+        where=f"carry {source}",
+        expected=expected,
+        found=found,
     )
 
 
@@ -172,6 +204,31 @@ class _Here(threading.local):
     captured = False
 
 
+class _Turn:
+    """A run between fixed buffers.  Where outputs are carried to inputs, two take turns."""
+
+    def __init__(
+        self,
+        run: FixedRun,
+        inputs: Mapping[str, BoundInput],
+        limited: frozenset[str],
+        device: Device,
+    ) -> None:
+        self.run = run
+        self.inputs = inputs
+        self.padded = [bound for bound in inputs.values() if bound.padded]
+        self.in_memory = {
+            name: Given(bound.shape, bound.dtype, bound.memory, on_device=True)
+            for name, bound in inputs.items()
+            if name in limited
+        }
+        self.here = _Here()
+        # Bound captures it in this thread.
+        self.here.captured = run.graph_id != NO_GRAPH
+        self.read = {name: DeviceTensor(bound.memory, device) for name, bound in inputs.items()}
+        self.written = {name: DeviceTensor(value, device) for name, value in run.outputs.items()}
+
+
 class BoundCall:
     """Inputs and outputs in fixed memory; `call()` computes the outputs from what they hold.
 
@@ -189,6 +246,8 @@ class BoundCall:
         *,
         sizes: Mapping[str, int],
         stream: int | None,
+        carried: Mapping[str, str],
+        in_place: Mapping[str, str],
         counted: Counted,
         check_values: Callable[[Mapping[str, Given]], None] | None,
         limited: frozenset[str],
@@ -198,9 +257,11 @@ class BoundCall:
 
         `crop` tells which part of an output of such a shape is the caller's (None: all of it).
         `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
+        What the outputs of `carried` hold is what the inputs that they are named by read next: in
+        one buffer where `in_place` says so, else in two that take turns.
         `counted` is told the seconds of each call, and `check_values` refuses values of the
         `limited` inputs before it (None: all are allowed).  `model` lives as long as this call
-        does: its folder must stay in the store.  Raises AOTC-R024, M004 and R005.
+        does: its folder must stay in the store.  Raises AOTC-R024, R050, M004 and R005.
         """
         self._counted = counted
         self._check_values = check_values
@@ -214,7 +275,7 @@ class BoundCall:
         self._producers = self._device.stream if self._awaited is None else self._awaited
         self._names = tuple(outputs)
         self._closed = self._left = False
-        self._inputs: dict[str, BoundInput] = {}
+        inputs: dict[str, BoundInput] = {}
         with GATE.used(), self._device.lock:
             if stream is not None:
                 self._device.wait_for(stream, first=True)
@@ -224,20 +285,26 @@ class BoundCall:
                     item.value if item.on_device else self._device.empty(item.shape, item.dtype)
                 )
                 buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
-                self._inputs[name] = BoundInput(item.dtype, memory, buffer, start, self._device)
-            self._padded = [bound for bound in self._inputs.values() if bound.padded]
-            sources = [self._write(self._inputs[name], item) for name, item in given.items()]
-            self._pad()
+                inputs[name] = BoundInput(item.dtype, memory, buffer, start, self._device)
+            sources = [self._write(inputs[name], item) for name, item in given.items()]
+            self._pad(inputs.values())
             self._device.synchronize()
             del sources
-        self._in_memory = {
-            name: Given(bound.shape, bound.dtype, bound.memory, on_device=True)
-            for name, bound in self._inputs.items()
-            if name in limited
-        }
-        buffers = {name: bound.buffer for name, bound in self._inputs.items()}
-        self._here = _Here()
-        self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
+        # A check changes no memory of the caller.
+        checks = not any(
+            item.on_device and inputs[name].buffer is item.value for name, item in given.items()
+        )
+        shared = {name: output for name, output in carried.items() if in_place.get(name) == output}
+        swapped = {name: output for name, output in carried.items() if name not in shared}
+        try:
+            run = self._fixed_run(inputs, sizes, {}, shared, checks=checks)
+        except AotcError:
+            self._refuse_shapes(inputs, shared)
+            raise
+        self._turns = [_Turn(run, inputs, limited, self._device)]
+        if swapped:
+            self._turns.append(self._swapped(swapped, sizes, shared, limited, checks=checks))
+        self._at = 0
         # Those that capture do so at all sizes.
         self._missed_graph = not self.captured and (
             isinstance(runner, CapturingRunner) or runner.missed_graph(sizes)
@@ -245,25 +312,31 @@ class BoundCall:
         self._cropped = {
             name: self._crop_buffer(name, slices)
             for name in self._names
-            if (slices := crop(name, tuple(self._run.outputs[name].shape()))) is not None
+            if (slices := crop(name, self._turns[0].written[name].shape)) is not None
         }
-        self.inputs = {
-            name: DeviceTensor(bound.memory, self._device) for name, bound in self._inputs.items()
+        for name, output in carried.items():
+            if inputs[name].padded or output in self._cropped:
+                raise not_carried(name, output, "it is padded", "a size that runs as it is")
+        cut = {
+            name: DeviceTensor(buffer, self._device) for name, (buffer, _) in self._cropped.items()
         }
+        for turn in self._turns:
+            turn.written = {name: cut.get(name, turn.written[name]) for name in self._names}
+
+    @property
+    def inputs(self) -> dict[str, DeviceTensor]:
         """The memory of the inputs; those that were given on the device are the given ones."""
-        self.outputs = {
-            name: DeviceTensor(
-                self._cropped[name][0] if name in self._cropped else self._run.outputs[name],
-                self._device,
-            )
-            for name in self._names
-        }
+        return self._turns[self._at].read
+
+    @property
+    def outputs(self) -> dict[str, DeviceTensor]:
         """The buffers of the outputs, which each call overwrites."""
+        return self._turns[self._at - 1].written
 
     @property
     def captured(self) -> bool:
         """Whether calls replay a graph."""
-        return self._run.graph_id != NO_GRAPH
+        return all(turn.run.graph_id != NO_GRAPH for turn in self._turns)
 
     def __call__(self, inputs: Mapping[str, Any] | None = None) -> dict[str, DeviceTensor]:
         """Compute the outputs from what the inputs' memory holds, or from `inputs`.
@@ -283,33 +356,35 @@ class BoundCall:
                 found=type(inputs).__name__,
             )
         started = time.perf_counter()
+        turn = self._turns[self._at]
         # In a thread that has not run it yet, ONNX Runtime captures the graph anew.
-        captured = self._run.graph_id != NO_GRAPH
-        captures = captured and not self._here.captured
+        captured = turn.run.graph_id != NO_GRAPH
+        captures = captured and not turn.here.captured
         with GATE.alone() if captures else GATE.used(), self._device.lock:
             held: list[Any] = []
-            given = self._taken(inputs, held) if inputs else ()
+            given = self._taken(turn, inputs or {}, held)
             if self._stream is not None:
                 # After the producers of what is given made this stream wait for it.
                 self._device.wait_for(self._stream)
             try:
                 # What is read until the run has ended, which awaits the copies.
                 sources = [self._write(bound, item) for bound, item in given]
-                self._pad()
+                self._pad(turn.padded)
                 if not captured:
                     # A session that captures nothing has streams of its own.
                     self._device.synchronize()
-                self._run.run()
+                turn.run.run()
             except BaseException:
                 self._device.settle()
                 raise
             del sources, held
             if self._cropped:
-                self._crop()
+                self._crop(turn.run)
+            self._at = (self._at + 1) % len(self._turns)
         if captures:
-            self._here.captured = True
+            turn.here.captured = True
         self._counted(time.perf_counter() - started, missed_graph=self._missed_graph)
-        return self.outputs
+        return turn.written
 
     def close(self) -> None:
         """Refuse further calls; the memory is freed when nobody uses it any more."""
@@ -322,32 +397,42 @@ class BoundCall:
 
     def _fixed_run(
         self,
-        runner: Runner,
-        buffers: Mapping[str, ort.OrtValue],
+        inputs: Mapping[str, BoundInput],
         sizes: Mapping[str, int],
+        into: Mapping[str, ort.OrtValue],
+        shared: Mapping[str, str],
         *,
         checks: bool,
     ) -> FixedRun:
         """The run, captured where the variant captures graphs and its profile does not say `run`.
 
-        With `checks` the buffers may be changed to compare a replay with a run without a graph;
-        otherwise a size that was not compared yet is compared in other buffers.
+        Outputs `into` are in that memory, and `shared` ones in that of the input that they are
+        named by.  With `checks` the buffers may be changed to compare a replay with a run without a
+        graph; otherwise a size that was not compared yet is compared in other buffers.
         """
-        device = self._device
+        device, runner = self._device, self._runner
+        buffers = {name: bound.buffer for name, bound in inputs.items()}
+
+        def run(
+            session: ort.InferenceSession, values: Mapping[str, ort.OrtValue], *graph: int
+        ) -> FixedRun:
+            fixed = into if values is buffers else {}
+            own = {output: values[name] for name, output in shared.items()}
+            return FixedRun(session, device, values, *graph, into={**fixed, **own})
+
         if not isinstance(runner, CapturingRunner) or not runner.may_capture(sizes):
             with GATE.used(), device.lock:
-                return FixedRun(runner.session, device, buffers)
+                return run(runner.session, buffers)
         with GATE.alone(), device.lock:
             try:
                 session = runner.session_of(sizes)
-                run = FixedRun(session, device, buffers, runner.next_id())
+                found = run(session, buffers, runner.next_id())
                 wrong = ""
                 if checks:
-                    wrong = run.replays_wrongly()
+                    wrong = found.replays_wrongly()
                 elif not runner.has_captured(sizes):
-                    wrong = FixedRun(
-                        session, device, self._copies(buffers), runner.next_id()
-                    ).replays_wrongly()
+                    copies = self._copies(inputs)
+                    wrong = run(session, copies, runner.next_id()).replays_wrongly()
             except AotcError as error:
                 if error.code != "AOTC-R024":
                     raise
@@ -356,24 +441,64 @@ class BoundCall:
                 raise capture_refused(wrong, runner.where)
             if wrong:
                 runner.note(f"a bound call runs without a graph: {wrong}")
-                return FixedRun(runner.session, device, buffers)
-        self._here.captured = True
+                return run(runner.session, buffers)
         runner.on_capture()
-        return run
+        return found
 
-    def _copies(self, buffers: Mapping[str, ort.OrtValue]) -> dict[str, ort.OrtValue]:
+    def _swapped(
+        self,
+        swapped: Mapping[str, str],
+        sizes: Mapping[str, int],
+        shared: Mapping[str, str],
+        limited: frozenset[str],
+        *,
+        checks: bool,
+    ) -> _Turn:
+        """The turn that reads what the first one wrote of `swapped`, and writes what it read."""
+        first = self._turns[0]
+        inputs, into = dict(first.inputs), dict(first.run.outputs)
+        for name, output in swapped.items():
+            bound, written = first.inputs[name], first.written[output]
+            if (bound.dtype, bound.shape) != (written.dtype, written.shape) or bound.padded:
+                found = f"{written.dtype}{list(written.shape)}"
+                raise not_carried(name, output, found, f"{bound.dtype}{list(bound.shape)}")
+            start = (0,) * len(bound.shape)
+            inputs[name] = BoundInput(
+                bound.dtype, written.value, written.value, start, self._device
+            )
+            into[output] = bound.memory
+        # To make the run is to run it once.
+        before = self._copies({name: first.inputs[name] for name in swapped})
+        run = self._fixed_run(inputs, sizes, into, shared, checks=checks)
+        with GATE.used(), self._device.lock:
+            for name, value in before.items():
+                first.inputs[name].target.copy(value.data_ptr())
+            self._device.synchronize()
+        return _Turn(run, inputs, limited, self._device)
+
+    def _refuse_shapes(self, inputs: Mapping[str, BoundInput], shared: Mapping[str, str]) -> None:
+        """After a failure: raise AOTC-R050 for a shared output whose shape is not the input's."""
+        if not shared:
+            return
+        buffers = {name: bound.buffer for name, bound in inputs.items()}
+        with GATE.used(), self._device.lock:
+            alone = FixedRun(self._runner.session, self._device, buffers)
+        for name, output in shared.items():
+            found, wanted = alone.outputs[output].shape(), buffers[name].shape()
+            if found != wanted:
+                raise not_carried(name, output, str(found), str(wanted))
+
+    def _copies(self, inputs: Mapping[str, BoundInput]) -> dict[str, ort.OrtValue]:
+        """Their buffers in other memory."""
         copies = {}
-        for name, value in buffers.items():
-            copies[name] = copy = self._device.empty(value.shape(), self._inputs[name].dtype)
-            self._device.copy(copy.data_ptr(), value.data_ptr(), value.tensor_size_in_bytes())
+        with GATE.used(), self._device.lock:
+            for name, bound in inputs.items():
+                value = bound.buffer
+                copies[name] = copy = self._device.empty(value.shape(), bound.dtype)
+                count = value.tensor_size_in_bytes()
+                self._device.copy(copy.data_ptr(), value.data_ptr(), count)
+            self._device.synchronize()
         return copies
-
-    def _owns_inputs(self, given: Mapping[str, Given]) -> bool:
-        """Whether no input is in the caller's memory, which a check must not change."""
-        return all(
-            not item.on_device or self._inputs[name].buffer is not item.value
-            for name, item in given.items()
-        )
 
     def _filled(self, shape: tuple[int, ...], dtype: str, pad: Any) -> ort.OrtValue:
         value = self._device.empty(shape, dtype)
@@ -383,7 +508,9 @@ class BoundCall:
         self._device.synchronize()
         return value
 
-    def _taken(self, inputs: Mapping[str, Any], held: list[Any]) -> list[tuple[BoundInput, Source]]:
+    def _taken(
+        self, turn: _Turn, inputs: Mapping[str, Any], held: list[Any]
+    ) -> list[tuple[BoundInput, Source]]:
         """Where each of the further tensors is; nothing is written before all are known to fit.
 
         Most are read at once.  What is not plainly an input's type and shape, and what has stated
@@ -394,9 +521,9 @@ class BoundCall:
         limited: dict[str, Given] = {}
         exchanges: set[Exchange] = set()
         for name, value in inputs.items():
-            bound = self._inputs.get(name)
+            bound = turn.inputs.get(name)
             source: Source | None = None
-            if bound is not None and name not in self._in_memory:
+            if bound is not None and name not in turn.in_memory:
                 if type(value) is np.ndarray:
                     source = value if bound.layout.is_of(value) else None
                 else:
@@ -404,24 +531,24 @@ class BoundCall:
                     if exchange := exchange_of(type(value)):
                         exchanges.add(exchange)
             if bound is None or source is None:
-                bound, source = self._checked(name, value)
+                bound, source = self._checked(turn, name, value)
                 limited[name] = source
             taken.append((bound, source))
         if self._check_values is not None:
-            self._check_values({**self._in_memory, **limited})
+            self._check_values({**turn.in_memory, **limited})
         if self._stream is not None:
             for exchange in exchanges:
                 self._device.wait_for(exchange.stream(self._device))
         return taken
 
-    def _checked(self, name: str, value: Any) -> tuple[BoundInput, Given]:
-        bound = self._inputs.get(name)
+    def _checked(self, turn: _Turn, name: str, value: Any) -> tuple[BoundInput, Given]:
+        bound = turn.inputs.get(name)
         if bound is None:
             raise AotcError(
                 "AOTC-R001",
                 f"the call has no input {name!r}",
                 where="inputs",
-                expected=", ".join(self._inputs),
+                expected=", ".join(turn.inputs),
                 found=name,
             )
         item = take_tensor(name, value, self._device, self._awaited)
@@ -453,9 +580,11 @@ class BoundCall:
             return None
         return bound.target.write(source)
 
-    def _pad(self) -> None:
+    def _pad(self, inputs: Iterable[BoundInput]) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""
-        for bound in self._padded:
+        for bound in inputs:
+            if not bound.padded:
+                continue
             full = tuple(bound.buffer.shape())
             target, source = bound.buffer.data_ptr(), bound.memory.data_ptr()
             origin = (0,) * len(full)
@@ -465,14 +594,14 @@ class BoundCall:
                 self._device.copy_rows(target + part.target, source + part.source, part.rows)
 
     def _crop_buffer(self, name: str, slices: Part) -> tuple[ort.OrtValue, Start]:
-        output = DeviceTensor(self._run.outputs[name], self._device)
+        output = self._turns[0].written[name]
         ranges = [part.indices(size) for part, size in zip(slices, output.shape, strict=True)]
         shape = [stop - start for start, stop, _ in ranges]
         return self._device.empty(shape, output.dtype), tuple(start for start, _, _ in ranges)
 
-    def _crop(self) -> None:
+    def _crop(self, run: FixedRun) -> None:
         for name, (buffer, start) in self._cropped.items():
-            full = self._run.outputs[name]
+            full = run.outputs[name]
             shape = tuple(buffer.shape())
             origin = (0,) * len(shape)
             for part in row_copies(

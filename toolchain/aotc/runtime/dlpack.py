@@ -310,6 +310,8 @@ class Layout:
         self._described = _DESCRIBED.pack(*self._place, len(shape), code, bits, 1)
         self._shape = _as_int64(shape)
         self._strides = _as_int64([math.prod(shape[at + 1 :]) for at in range(len(shape))])
+        # Those of no elements are any.
+        self._has_strides = 0 not in shape
         self._array_type = np.dtype(dtype) if bits and dtype != "bfloat16" else None
         self._room = ctypes.create_string_buffer(_DLTENSOR.size)
         self._room_address = ctypes.addressof(self._room)
@@ -333,7 +335,8 @@ class Layout:
             if exchange is not None:
                 if getattr(value, "requires_grad", False):
                     return None
-                exchange.describe(value, self._room_address)
+                if exchange.describe(value, self._room_address):
+                    return None
                 return self._address(self._room.raw)
             if value.__dlpack_device__() != self._place:
                 return None
@@ -349,7 +352,8 @@ class Layout:
         size = len(self._shape)
         if described != self._described or ctypes.string_at(shape, size) != self._shape:
             return None
-        if strides and ctypes.string_at(strides, size) != self._strides:
+        strided = strides and self._has_strides
+        if strided and ctypes.string_at(strides, size) != self._strides:
             return None
         return int(data + offset)
 

@@ -315,6 +315,7 @@ class Model:
         outputs: Sequence[str] | None = None,
         *,
         stream: Any = None,
+        carry: Mapping[str, str] | None = None,
     ) -> binding.BoundCall:
         """A call with these inputs and outputs in fixed memory, which is made once and run often.
 
@@ -322,10 +323,12 @@ class Model:
         every call reads anew, or host arrays, which are copied there.  Outputs stay on the device.
         The sizes are those of the inputs, padded and routed as `run` does; if the variant captures
         graphs, this call has one of its own.  `stream` is where the caller writes inputs on the
-        device: each call waits for it (None: the default stream).
+        device: each call waits for it (None: the default stream).  `carry` names, by input, the
+        output whose values that input reads in the next call, without a copy.
 
         Raises what `run` raises, AOTC-R022 for a tensor of another device, R024 if a graph cannot
-        be captured, and N064 if each call is to draw random numbers anew.
+        be captured, R050 for an output that cannot be carried, and N064 if each call is to draw
+        random numbers anew.
         """
         # Before the check: closing leaves none.
         runners = self._runners
@@ -341,6 +344,8 @@ class Model:
                 runners,
                 self._padder,
                 stream,
+                carry or {},
+                [variant.in_place for variant in self.variants],
                 self._counted,
                 self,
             )

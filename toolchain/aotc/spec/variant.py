@@ -147,6 +147,9 @@ class Variant:
     partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
     cuda_graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
+    in_place: Annotated[
+        Mapping[str, str], "outputs that may be written where an input is, by that input"
+    ] = field(default_factory=dict)
     integer_products: Annotated[
         IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
     ] = None

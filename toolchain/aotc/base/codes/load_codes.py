@@ -234,6 +234,11 @@ LOADING: Final[tuple[Row, ...]] = (
      "CUDA shows the GPU, and gives this process no context on it: another process has it in exclusive mode, or it is "
      "being reset.",
      "End the other process, which nvidia-smi names, use another GPU, or have the mode changed: nvidia-smi -c DEFAULT."),
+    ("AOTC-R050", "output cannot be carried", NO,
+     "A bound call was asked to have an input read next what an output holds. Both must have one type and one shape, "
+     "each output may go to one input, and neither may be padded.",
+     "Give the input the size that the output has: a decoder's caches get a fixed capacity that way. Or pass the output "
+     "to the next call yourself."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

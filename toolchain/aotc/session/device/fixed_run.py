@@ -58,11 +58,14 @@ class FixedRun:
         device: Device,
         inputs: Mapping[str, ort.OrtValue],
         graph_id: int = NO_GRAPH,
+        *,
+        into: Mapping[str, ort.OrtValue] | None = None,
     ) -> None:
         """Run once, which allocates the outputs, and capture the graph unless it is `NO_GRAPH`.
 
-        `inputs` hold values that the model accepts, and no copy to them is on its way.  Raises
-        AOTC-M004, R005, and R024 if it runs, and no graph can be captured.
+        `inputs` hold values that the model accepts, and no copy to them is on its way.  Outputs
+        named in `into` have that memory, which may be an input's where the graph's operators write
+        in place.  Raises AOTC-M004, R005, and R024 if it runs, and no graph can be captured.
         """
         self.graph_id = graph_id
         self.inputs = dict(inputs)
@@ -78,12 +81,15 @@ class FixedRun:
         try:
             for name, value in inputs.items():
                 self._binding.bind_ortvalue_input(name, value)
+            fixed = into or {}
             for name in names:
-                self._binding.bind_output(name, device.name, device.index)
+                if name in fixed:
+                    self._binding.bind_ortvalue_output(name, fixed[name])
+                else:
+                    self._binding.bind_output(name, device.name, device.index)
             session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
-            self.outputs: dict[str, ort.OrtValue] = dict(
-                zip(names, self._binding.get_outputs(), strict=True)
-            )
+            found = dict(zip(names, self._binding.get_outputs(), strict=True))
+            self.outputs: dict[str, ort.OrtValue] = {**found, **fixed}
             for name, value in self.outputs.items():
                 self._binding.bind_ortvalue_output(name, value)
         except ort_errors() as error:
@@ -92,9 +98,9 @@ class FixedRun:
             if graph_id != NO_GRAPH:
                 session.run_with_iobinding(self._binding, self._options)
         except ort_errors() as error:
-            found = device.failure(error)
+            failed = device.failure(error)
             raise (
-                found if found.code == "AOTC-M004" else capture_refused(found.found, "")
+                failed if failed.code == "AOTC-M004" else capture_refused(failed.found, "")
             ) from None
         self._shapes = {name: tuple(value.shape()) for name, value in self.inputs.items()}
 
