@@ -14,8 +14,10 @@ from masked_encoder import WIDTH, WORDS, encoder
 from workbench import Built, Workbench
 
 from aotc.base.errors import AotcError
+from aotc.runtime import binding
 from aotc.runtime.model import Model
 from aotc.runtime.store.pruning import remove_entry
+from aotc.session.device.device import Target
 from aotc.spec.profile import Profile
 from aotc.spec.shapes import DimRange
 
@@ -221,3 +223,64 @@ def test_calls_and_refusals_are_counted(bench: Workbench, built: Built) -> None:
         counted = loaded.telemetry.to_dict()
         assert (counted["calls"], counted["routes"]) == (2, {"padded": 2})
         assert counted["refusals"] == {"AOTC-R001": 1}
+
+
+def test_only_what_is_given_is_copied(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call with one new input copies one, and none is looked at closer that plainly fits."""
+    inputs = inputs_of(4, 16)
+    call = model.bind(inputs)
+    first, second, third = (inputs_of(4, 16, seed)["mask"] for seed in (1, 2, 3))
+    ours = model.bind({**inputs, "mask": third}).inputs["mask"]
+    forms = ((first, first), (Lent(second), second), (ours, third))
+    copied: list[int] = []
+    write, copy = Target.write, Target.copy
+
+    def counted_write(self: Target, array: Any) -> Any:
+        copied.append(self.address)
+        return write(self, array)
+
+    def counted_copy(self: Target, source: int) -> None:
+        copied.append(self.address)
+        copy(self, source)
+
+    def refused(*given: Any) -> Any:
+        raise AssertionError("it fits")
+
+    monkeypatch.setattr(Target, "write", counted_write)
+    monkeypatch.setattr(Target, "copy", counted_copy)
+    monkeypatch.setattr(binding, "take_tensor", refused)
+    for form, mask in forms:
+        copied.clear()
+        found = call({"mask": form})["hidden"].numpy()
+        assert copied == [call.inputs["mask"].address]
+        np.testing.assert_array_equal(found, model.run({**inputs, "mask": mask})["hidden"])
+    copied.clear()
+    call()
+    assert not copied
+
+
+def test_one_tensor_may_be_several_inputs_and_its_own(model: Model) -> None:
+    inputs = inputs_of(4, 16)
+    call = model.bind({name: Lent(array) for name, array in inputs.items()})
+    expected = call()["hidden"].numpy()
+    # The memory itself, as ours and as the caller's: there is nothing to copy.
+    for same in (call.inputs, {"mask": Lent(inputs["mask"])}, {"mask": inputs["mask"]}):
+        np.testing.assert_array_equal(call(same)["hidden"].numpy(), expected)
+    # Overlapping what it is copied to.
+    shifted = np.zeros(inputs["mask"].size + 1, np.float32)
+    memory = shifted[:-1].reshape(4, 16)
+    memory[...] = inputs["mask"]
+    overlapping = model.bind({"ids": inputs["ids"], "mask": Lent(memory)})
+    moved = shifted[1:].reshape(4, 16)
+    wanted = model.run({**inputs, "mask": moved.copy()})["hidden"]
+    np.testing.assert_array_equal(overlapping({"mask": moved})["hidden"].numpy(), wanted)
+
+
+def test_nothing_is_written_where_one_of_several_is_refused(model: Model) -> None:
+    inputs, other = inputs_of(4, 4), inputs_of(4, 4, 1)
+    call = model.bind(inputs)
+    expected = call()["hidden"].numpy()
+    with pytest.raises(AotcError) as caught:
+        call({"ids": other["ids"], "mask": np.ones((4, 5), np.float32)})
+    assert caught.value.code == "AOTC-R004"
+    np.testing.assert_array_equal(call()["hidden"].numpy(), expected)

@@ -15,6 +15,7 @@ import pytest
 from exported_models import FOLDER, PAST
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
+from aotc.base.errors import AotcError
 from aotc.runtime.model import Model
 from benchmarks.networks.genai_decoders import POSITIONS, PRECISIONS, VOCABULARY, write
 
@@ -114,6 +115,70 @@ def test_a_cache_of_fixed_length_is_answered(bench: Workbench, built: Built) -> 
     of_one = bench.build(built.source, f"{built.source.stem}_of_one", dims={"batch_size": 1})
     for each in (built, of_one):
         assert_agree(expected, bench.load(each).run(inputs), tolerance_of(each))
+
+
+CAPACITY = 48
+
+
+@pytest.fixture(scope="module")
+def in_place(bench: Workbench, built: Built) -> Built:
+    """The decoder with caches of a fixed capacity, as a profile states them."""
+    sizes = {"past_sequence_length": CAPACITY, "total_sequence_length": CAPACITY}
+    dims: dict[str, Any] = {"batch_size": 1, "sequence_length": "1..8", **sizes}
+    return bench.build(built.source, f"{built.source.stem}_in_place", dims=dims)
+
+
+def mask_of(rows: int) -> np.ndarray[Any, Any]:
+    """Of that many rows of a cache."""
+    return (np.arange(CAPACITY)[None] < rows).astype(np.int64)
+
+
+@pytest.mark.parametrize("prompt", [1, 7])
+def test_caches_of_a_fixed_capacity_decode_alike(
+    bench: Workbench, built: Built, in_place: Built, prompt: int
+) -> None:
+    """A call for the prompt and one for all steps, in the same caches, from empty to full ones."""
+    (variant,) = in_place.manifest.variants
+    carry = dict(variant.in_place)
+    assert sorted(carry.values()) == sorted(name.replace(PAST, "present.") for name in carry)
+    assert len(carry) == 4
+    plain, tolerance = plain_session(built.source), tolerance_of(built)
+    rng = np.random.default_rng(prompt)
+    tokens = rng.integers(0, VOCABULARY, (1, prompt))
+    growing = {name: np.zeros((1, 1, 0, 64), np.float32) for name in carry}
+    # Rows beyond those that the mask tells of hold anything.
+    caches = {name: 9 * rng.standard_normal((1, 1, CAPACITY, 64), np.float32) for name in carry}
+    model = bench.load(in_place)
+    given = {"input_ids": tokens, "attention_mask": mask_of(prompt), **caches}
+    first = model.bind(given, carry=carry)
+    held = {name: first.inputs[name] for name in carry}
+    given = {"input_ids": tokens[:, -1:], "attention_mask": mask_of(prompt), **held}
+    later = model.bind(given, carry=carry)
+    addresses = {name: tensor.address for name, tensor in held.items()}
+    rows, chosen = 0, []
+    while rows + tokens.shape[1] <= CAPACITY:
+        rows += tokens.shape[1]
+        mask = np.ones((1, rows), np.int64)
+        inputs = {"input_ids": tokens, "attention_mask": mask, **growing}
+        expected = plain_answer(plain, inputs)
+        call = later if chosen else first
+        found = call({"input_ids": tokens, "attention_mask": mask_of(rows)})
+        answer = {"logits": found["logits"].numpy()}
+        for output, name in sorted((output, name) for name, output in carry.items()):
+            assert call.inputs[name].address == found[output].address == addresses[name]
+            answer[output] = found[output].numpy()[:, :, :rows]
+            growing[name] = expected[output]
+        expected = {name: expected[name] for name in answer}
+        assert_agree(expected, answer, tolerance, f"{rows} rows")
+        tokens = expected["logits"][:, -1:].argmax(-1)
+        assert (answer["logits"][:, -1:].argmax(-1) == tokens).all()
+        chosen.append(int(tokens[0, 0]))
+    assert rows == CAPACITY
+    assert len(set(chosen)) > 1
+    # A full cache takes no more: there is no mask of so many rows.
+    with pytest.raises(AotcError) as caught:
+        later({"input_ids": tokens, "attention_mask": np.ones((1, CAPACITY + 1), np.int64)})
+    assert caught.value.code == "AOTC-R004"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

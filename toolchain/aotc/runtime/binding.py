@@ -296,6 +296,9 @@ class BoundCall:
         )
         shared = {name: output for name, output in carried.items() if in_place.get(name) == output}
         swapped = {name: output for name, output in carried.items() if name not in shared}
+        # To make a run is to run it once, and more where it is captured.
+        stays = {name: inputs[name] for name in carried if given[name].on_device}
+        before = {**given, **self._copies(stays)}
         try:
             run = self._fixed_run(inputs, sizes, {}, shared, checks=checks)
         except AotcError:
@@ -304,6 +307,10 @@ class BoundCall:
         self._turns = [_Turn(run, inputs, limited, self._device)]
         if swapped:
             self._turns.append(self._swapped(swapped, sizes, shared, limited, checks=checks))
+        with GATE.used(), self._device.lock:
+            sources = [self._write(inputs[name], before[name]) for name in carried]
+            self._device.synchronize()
+            del sources
         self._at = 0
         # Those that capture do so at all sizes.
         self._missed_graph = not self.captured and (
@@ -431,7 +438,7 @@ class BoundCall:
                 if checks:
                     wrong = found.replays_wrongly()
                 elif not runner.has_captured(sizes):
-                    copies = self._copies(inputs)
+                    copies = {name: item.value for name, item in self._copies(inputs).items()}
                     wrong = run(session, copies, runner.next_id()).replays_wrongly()
             except AotcError as error:
                 if error.code != "AOTC-R024":
@@ -467,13 +474,7 @@ class BoundCall:
                 bound.dtype, written.value, written.value, start, self._device
             )
             into[output] = bound.memory
-        # To make the run is to run it once.
-        before = self._copies({name: first.inputs[name] for name in swapped})
         run = self._fixed_run(inputs, sizes, into, shared, checks=checks)
-        with GATE.used(), self._device.lock:
-            for name, value in before.items():
-                first.inputs[name].target.copy(value.data_ptr())
-            self._device.synchronize()
         return _Turn(run, inputs, limited, self._device)
 
     def _refuse_shapes(self, inputs: Mapping[str, BoundInput], shared: Mapping[str, str]) -> None:
@@ -488,15 +489,16 @@ class BoundCall:
             if found != wanted:
                 raise not_carried(name, output, str(found), str(wanted))
 
-    def _copies(self, inputs: Mapping[str, BoundInput]) -> dict[str, ort.OrtValue]:
+    def _copies(self, inputs: Mapping[str, BoundInput]) -> dict[str, Given]:
         """Their buffers in other memory."""
         copies = {}
         with GATE.used(), self._device.lock:
             for name, bound in inputs.items():
-                value = bound.buffer
-                copies[name] = copy = self._device.empty(value.shape(), bound.dtype)
-                count = value.tensor_size_in_bytes()
-                self._device.copy(copy.data_ptr(), value.data_ptr(), count)
+                shape = tuple(bound.buffer.shape())
+                copy = self._device.empty(shape, bound.dtype)
+                count = copy.tensor_size_in_bytes()
+                self._device.copy(copy.data_ptr(), bound.buffer.data_ptr(), count)
+                copies[name] = Given(shape, bound.dtype, copy, on_device=True)
             self._device.synchronize()
         return copies
 
