@@ -36,6 +36,7 @@ TITLES = {
     "blame": "Nodes to blame",
     "auto_half": "Precision found by trials",
     "calls": "Cost of a call",
+    "bound_calls": "Cost of a bound call",
     "listeners": "Logs, metrics and traces of a call",
     "startup": "Start of the command",
     "records": "Records",

@@ -34,6 +34,7 @@ PLAIN = (
     "auto_half",
     "int4_decoder",
     "calls",
+    "bound_calls",
     "listeners",
     "startup",
 )

@@ -530,7 +530,7 @@ class BoundCall:
                     source = value if bound.layout.is_of(value) else None
                 else:
                     source = bound.layout.address_of(value, self._producers, held)
-                    if exchange := exchange_of(type(value)):
+                    if self._stream is not None and (exchange := exchange_of(type(value))):
                         exchanges.add(exchange)
             if bound is None or source is None:
                 bound, source = self._checked(turn, name, value)
@@ -538,9 +538,8 @@ class BoundCall:
             taken.append((bound, source))
         if self._check_values is not None:
             self._check_values({**turn.in_memory, **limited})
-        if self._stream is not None:
-            for exchange in exchanges:
-                self._device.wait_for(exchange.stream(self._device))
+        for exchange in exchanges:
+            self._device.wait_for(exchange.stream(self._device))
         return taken
 
     def _checked(self, turn: _Turn, name: str, value: Any) -> tuple[BoundInput, Given]:

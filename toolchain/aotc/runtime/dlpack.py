@@ -309,9 +309,10 @@ class Layout:
         # A type without bits is nobody's.
         self._described = _DESCRIBED.pack(*self._place, len(shape), code, bits, 1)
         self._shape = _as_int64(shape)
-        self._strides = _as_int64([math.prod(shape[at + 1 :]) for at in range(len(shape))])
+        strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
         # Those of no elements are any.
-        self._has_strides = 0 not in shape
+        self._strides = b"" if 0 in shape else _as_int64(strides)
+        self._both = self._shape + self._strides
         self._array_type = np.dtype(dtype) if bits and dtype != "bfloat16" else None
         self._room = ctypes.create_string_buffer(_DLTENSOR.size)
         self._room_address = ctypes.addressof(self._room)
@@ -349,13 +350,17 @@ class Layout:
 
     def _address(self, tensor: bytes) -> int | None:
         data, described, shape, strides, offset = _DLTENSOR.unpack(tensor)
+        if described != self._described:
+            return None
         size = len(self._shape)
-        if described != self._described or ctypes.string_at(shape, size) != self._shape:
-            return None
-        strided = strides and self._has_strides
-        if strided and ctypes.string_at(strides, size) != self._strides:
-            return None
-        return int(data + offset)
+        if strides == shape + size and self._strides:
+            # As most libraries lay them, so that they are read at once.
+            fits = ctypes.string_at(shape, 2 * size) == self._both
+        else:
+            fits = ctypes.string_at(shape, size) == self._shape
+            if fits and strides and self._strides:
+                fits = ctypes.string_at(strides, size) == self._strides
+        return int(data + offset) if fits else None
 
 
 def _as_int64(sizes: Sequence[int]) -> bytes:
