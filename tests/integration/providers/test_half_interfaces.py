@@ -14,6 +14,7 @@ from half_models import in_half
 from made_profiles import profile_with
 from model_parts import info
 from onnx import TensorProto, helper
+from repository import ROOT
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.base.errors import AotcError
@@ -226,3 +227,68 @@ def test_convolutions_have_no_casts(bench: Workbench) -> None:
     }
     built = bench.build(model, "residual", profile=on_cuda("float16", "float16", **stated))
     assert not casts(built)
+
+
+def test_a_pattern_is_for_all_tensors_of_float32_that_it_matches(bench: Workbench) -> None:
+    """A name of its own goes first, and integers stay what they are."""
+    model = small.model_of(
+        [
+            helper.make_node("Gather", ["x_table", "x_ids"], ["y_row"], name="gather"),
+            helper.make_node("Abs", ["x_other"], ["y_other"], name="abs"),
+        ],
+        [
+            info("x_table", [6, 4]),
+            info("x_ids", [2], TensorProto.INT64),
+            info("x_other", ["batch", 4]),
+        ],
+        [info("y_row", [2, 4]), info("y_other", ["batch", 4])],
+        [],
+    )
+    inputs = {"x_*": {"dtype": "float16"}, "x_other": {"dtype": "bfloat16"}}
+    built = bench.build(model, "pattern", profile=on_cpu(inputs, {"*": {"dtype": "float16"}}))
+    assert dtypes_of(built) == (["float16", "int64", "bfloat16"], ["float16", "float16"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [
+        ({"z*": {"dtype": "float16"}}, {}),
+        ({}, {"z*": {"dtype": "float16"}}),
+        ({"x*": {"dtype": "float32"}}, {}),
+        ({"x*": {"dtype": "float16", "pad": {"value": 1}}}, {}),
+        ({}, {"*": {"crop": {"0": "batch"}}}),
+    ],
+    ids=["no input", "no output", "float32", "padding", "crop"],
+)
+def test_a_pattern_that_says_something_else_is_refused(
+    bench: Workbench, inputs: dict[str, Any], outputs: dict[str, Any]
+) -> None:
+    with pytest.raises(AotcError) as refused:
+        bench.build(small.plain(), "no-pattern", profile=on_cpu(inputs, outputs))
+    assert refused.value.code == "AOTC-S002"
+
+
+@without_cuda
+def test_caches_of_a_half_precision_decoder_stay_in_place(bench: Workbench) -> None:
+    """No cast is left between them and what writes them, and one size is captured."""
+    capacity = 32
+    lengths = {"past_sequence_length": capacity, "total_sequence_length": capacity}
+    built = bench.build(
+        ROOT / "tests" / "data" / "exports" / "genai_fp32.onnx",
+        "half-caches",
+        profile=profile_with(
+            "server-cuda",
+            precision="float16",
+            inputs={"past_key_values.*": {"dtype": "float16"}},
+            outputs={"*": {"dtype": "float16"}},
+            dims={"batch_size": 1, "sequence_length": 1, **lengths},
+            unproven="allow",
+            budgets={},
+        ),
+    )
+    variant = built.manifest.variants[0]
+    assert not [cast for cast in casts(built) if cast.output[0] in variant.in_place.values()]
+    assert len(variant.in_place) == 4
+    assert variant.cuda_graphs is not None
+    (sizes,) = variant.cuda_graphs.sizes
+    assert {name: sizes[name] for name in lengths} == lengths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,9 +44,10 @@ from aotc.spec.precision import (
     QuantizedForm,
     TaskGate,
     WantedPrecision,
+    matching_names,
     unmatched,
 )
-from aotc.spec.profile import Profile, VariantSpec
+from aotc.spec.profile import InputSpec, OutputSpec, Profile, VariantSpec
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
@@ -364,6 +365,9 @@ def _check_inputs(source: SourceModel, context: BuildContext) -> None:
     for name, stated in context.profile.inputs.items():
         value = by_name.get(name)
         if value is None:
+            if matching_names(by_name, (name,)):
+                _refuse_other_statements(f"inputs.{name}", stated, InputSpec(dtype=stated.dtype))
+                continue
             raise AotcError(
                 "AOTC-S002",
                 f"the model has no input {name!r}",
@@ -390,6 +394,9 @@ def _check_output_types(source: SourceModel, context: BuildContext) -> None:
     by_name = {value.name: value for value in source.outputs}
     for name, stated in context.profile.outputs.items():
         value = by_name.get(name)
+        if value is None and matching_names(by_name, (name,)):
+            _refuse_other_statements(f"outputs.{name}", stated, OutputSpec(dtype=stated.dtype))
+            continue
         if value is None and stated.dtype is not None:
             raise AotcError(
                 "AOTC-S002",
@@ -400,6 +407,21 @@ def _check_output_types(source: SourceModel, context: BuildContext) -> None:
             )
         if value is not None and stated.dtype not in (None, value.dtype):
             raise _other_dtype("output", value, stated.dtype)
+
+
+def _refuse_other_statements(
+    where: str, stated: InputSpec | OutputSpec, allowed: InputSpec | OutputSpec
+) -> None:
+    """Raise AOTC-S002 for a pattern of names that states more than a half-precision type."""
+    if stated == allowed and stated.dtype in HALF_TYPES:
+        return
+    raise AotcError(
+        "AOTC-S002",
+        "a pattern of names states a half-precision dtype, and nothing else",
+        where=where,
+        expected="{dtype: float16} or {dtype: bfloat16}",
+        fix="State all else under the name of each input or output.",
+    )
 
 
 def _other_dtype(kind: str, value: Value, stated: str | None) -> AotcError:
@@ -608,7 +630,7 @@ def interface_types(model: onnx.ModelProto, stated: Json) -> InterfaceTypes | No
     from aotc.graph.passes.on_import import InterfaceTypes, float_tensors, why_not_cast
 
     inputs, outputs = (
-        {name: stated[where][name] for name in float_tensors(values) if name in stated[where]}
+        _stated_by_name(stated[where], float_tensors(values))
         for where, values in (("inputs", model.graph.input), ("outputs", model.graph.output))
     )
     for where, asked in (("inputs", inputs), ("outputs", outputs)):
@@ -634,3 +656,12 @@ def interface_types(model: onnx.ModelProto, stated: Json) -> InterfaceTypes | No
                 fix="State the same dtype under inputs and under outputs.",
             )
     return InterfaceTypes(inputs=inputs, outputs=outputs) if inputs or outputs else None
+
+
+def _stated_by_name(stated: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """The type of each of `names` that has one: its own, or that of the first pattern."""
+    found: dict[str, str] = {}
+    for pattern, dtype in stated.items():
+        for name in sorted(matching_names(names, (pattern,))):
+            found.setdefault(name, stated.get(name, dtype))
+    return found
