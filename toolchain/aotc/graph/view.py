@@ -7,10 +7,10 @@ ones too, and what its nodes make) is never a value of the graph around it, as i
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from aotc.spec.providers import STANDARD
 
@@ -410,3 +410,41 @@ def standing_for(
                 found.add(name)
                 pending.append(before)
     return frozenset(found)
+
+
+# Operators that write an output where an input of theirs is, such as a decoder's caches.
+#
+# A kernel of one of these reads of the input what the output is to keep, and where both are in one
+# buffer it copies nothing: ONNX Runtime's kernels of ScatterND, ScatterElements, TensorScatter and
+# GroupQueryAttention compare the addresses.  A second run in the same buffer, with all other inputs
+# unchanged, writes the same again.
+
+
+# By operator: which outputs are written where which inputs are.
+_WRITTEN: Final[Mapping[str, Mapping[int, int]]] = {
+    "com.microsoft::GroupQueryAttention": {1: 3, 2: 4},
+    "ScatterElements": {0: 0},
+    "ScatterND": {0: 0},
+    "TensorScatter": {0: 0},
+}
+# With another reduction a second run would add to what the first one wrote.
+_REPLACES: Final = "none"
+IN_PLACE: Final = frozenset(_WRITTEN)
+
+
+def shared_buffers(model: onnx.ModelProto) -> dict[str, str]:
+    """By input of the model, the output that may have its buffer, as nothing else reads it."""
+    inputs = {value.name for value in model.graph.input}
+    outputs = {value.name for value in model.graph.output}
+    reads = Counter(name for node in every_node(model) for name in read_values(node))
+    reads.update(value.name for graph in every_graph(model) for value in graph.output)
+    found: dict[str, str] = {}
+    for node in model.graph.node:
+        if attribute_of(node, "reduction", _REPLACES) != _REPLACES:
+            continue
+        for made, read in _WRITTEN.get(op_of(node), {}).items():
+            names = (node.input[read : read + 1], node.output[made : made + 1])
+            source, target = ("".join(name) for name in names)
+            if source in inputs and target in outputs and reads[source] == 1:
+                found[source] = target
+    return found

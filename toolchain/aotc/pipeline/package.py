@@ -18,10 +18,11 @@ from aotc.base.files.names import file_name
 from aotc.base.files.reading import file_sha256
 from aotc.base.progress import BYTES, Tally
 from aotc.base.records import record, replace
-from aotc.graph import in_place, values
+from aotc.graph import values
 from aotc.graph.allowed_arrays import seen_values
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.graph.view import IN_PLACE, shared_buffers
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import products_of
 from aotc.pipeline.types import (
@@ -630,9 +631,9 @@ def _in_place(lowered: LoweredModel) -> dict[str, str]:
 
     operators = {op for _, op in lowered.optimized.nodes}
     own = {CPU, CAPTURING.ort_name}.issuperset(lowered.providers)
-    if not own or not operators & in_place.OPERATORS:
+    if not own or not operators & IN_PLACE:
         return {}
-    return in_place.shared_buffers(onnx.load(lowered.model, load_external_data=False))
+    return shared_buffers(onnx.load(lowered.model, load_external_data=False))
 
 
 def _with_payload_paths(report: PartitionReport, folder: str) -> PartitionReport:

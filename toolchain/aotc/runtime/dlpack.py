@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError
+from aotc.base.registry import Deferred
 from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.providers.ort import import_onnxruntime
 from aotc.runtime.runners import closed_error
@@ -21,6 +22,8 @@ from aotc.session.device.device import Device, read_values
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+else:
+    ort = Deferred("onnxruntime")
 
 
 # A tensor that stays where it is: other libraries take it by DLPack, without a copy.
