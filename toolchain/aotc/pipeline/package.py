@@ -28,6 +28,7 @@ from aotc.pipeline.integer_products import products_of
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,
+    LoweredModel,
     ProvenModel,
     ReferenceRun,
 )
