@@ -18,8 +18,12 @@ from aotc.host.nvidia import cuda_version, driver_version, nvidia_smi
 from aotc.spec.command_reports import GpuState, NvidiaState, TorchCudnn
 
 _CUDNN: Final = "libcudnn.so.9"
-# What ONNX Runtime's CUDA provider for CUDA 13 is linked with, or opens.
-LIBRARIES: Final = ("libcudart.so.13", "libcublas.so.13", _CUDNN)
+# What ONNX Runtime's CUDA provider for CUDA 13 is linked with, then what it opens: NVRTC compiles
+# kernels of cuDNN, and cuFFT is for Fourier transforms.
+LIBRARIES: Final = (
+    *("libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcurand.so.10"),
+    *(_CUDNN, "libnvrtc.so.13", "libcufft.so.12"),
+)
 _CUDNN_PACKAGES: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 _SYSTEM_FOLDERS: Final = (
     "/usr/local/cuda/lib64",

@@ -384,15 +384,24 @@ def _bytes_in(folder: Path) -> int:
 
 @cache
 def _preload() -> None:
-    """Missing libraries show when the session is created; what ORT's function prints is useless."""
+    """Missing libraries show when the session is created."""
+    with contextlib.suppress(*ort_errors()):
+        load_libraries()
+
+
+def load_libraries() -> None:
+    """Load NVIDIA's libraries from their Python packages, and the provider's own library.
+
+    Raises ONNX Runtime's error, with the name of what is missing; what its own function prints
+    instead is useless.
+    """
     runtime = import_onnxruntime()
     preload = getattr(runtime, "preload_dlls", None)
     if isinstance(preload, FunctionType):
         _without_print(preload)()
     if CudaBackend.ort_name in runtime.get_available_providers():
-        # ONNX Runtime loads the provider's own library for the first options that name it.
-        with contextlib.suppress(*ort_errors()):
-            runtime.SessionOptions().add_provider(CudaBackend.ort_name, {})
+        # The provider's own library is loaded for the first options that name it.
+        runtime.SessionOptions().add_provider(CudaBackend.ort_name, {})
 
 
 def _without_print(function: FunctionType) -> FunctionType:

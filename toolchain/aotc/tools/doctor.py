@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
+from aotc.base.errors import install_extra
+from aotc.base.records import record
 from aotc.host.nvidia import DRIVER_MIN
 from aotc.host.plugin_libraries import stated_libraries
-from aotc.providers.base import BACKENDS, Backend, Capability
+from aotc.providers.base import BACKENDS, Backend, Capability, installed_version
 from aotc.providers.named_backends import backend_of
 from aotc.spec.command_reports import DoctorCheck, GpuState, NvidiaState
 from aotc.spec.profile import Profile
@@ -116,6 +121,98 @@ def _torch(state: NvidiaState, problem: _Problem) -> Iterator[DoctorCheck]:
         yield DoctorCheck(name="torch", status=problem, found=_coded("AOTC-C021", what), fix=fixes)
         return
     yield DoctorCheck(name="torch", status="ok", found=f"{torch.torch}, {wanted}")
+
+
+# Packages without which a load for CUDA, or a build, is refused later.
+
+
+@record
+class GpuPackage:
+    """A package of the extra `gpu`: what it is tried by, and the range that the extra declares."""
+
+    name: str
+    trial: str
+    least: str
+    below: str
+    use: str
+    loads: bool
+
+
+GPU_PACKAGES: Final = (
+    GpuPackage(
+        name=_WHEEL,
+        trial="from aotc.providers.cuda import load_libraries; load_libraries()",
+        least="1.31",
+        below="1.32",
+        use="To load variants for CUDA",
+        loads=True,
+    ),
+    GpuPackage(
+        name="cuda-bindings",
+        trial="from cuda.bindings import runtime",
+        least="13",
+        below="14",
+        use="To load variants with captured graphs, and to bind calls",
+        loads=True,
+    ),
+    GpuPackage(
+        name="onnxscript",
+        trial="import aotc.graph.passes.fuse_for_cuda",
+        least="0.7",
+        below="0.8",
+        use="To fuse graphs in a build",
+        loads=False,
+    ),
+)
+_TRIAL_SECONDS: Final = 120
+
+
+def gpu_packages(state: NvidiaState) -> tuple[DoctorCheck, ...]:
+    """The packages of the extra `gpu`: their versions, and whether they load.
+
+    Each is loaded in a process of its own, which a library may end.  What a load needs is `failed`
+    on a host with a GPU; elsewhere nothing runs on CUDA, so that it is noted.
+    """
+    here = bool(state.gpus or state.driver)
+    with ThreadPoolExecutor() as pool:
+        return tuple(pool.map(lambda package: _gpu_package(package, here=here), GPU_PACKAGES))
+
+
+def _gpu_package(package: GpuPackage, *, here: bool) -> DoctorCheck:
+    version = installed_version(package.name)
+    needed: _Problem = "failed" if here else "note"
+    fix = f"{package.use}: {install_extra('gpu')}"
+    if not version:
+        status: _Problem = needed if package.loads else "note"
+        return DoctorCheck(name=package.name, status=status, found="not installed", fix=fix)
+    if not at_least(version, package.least) or at_least(version, package.below):
+        found = f"{version}; aotc takes {package.least} and later, before {package.below}"
+        return DoctorCheck(name=package.name, status=needed, found=found, fix=fix)
+    # The provider is linked with the driver.
+    if (here or package.name != _WHEEL) and (why_not := _not_loaded(package.trial)):
+        found = f"{version} does not load: {why_not}"
+        return DoctorCheck(name=package.name, status=needed, found=found, fix=fix)
+    return DoctorCheck(name=package.name, status="ok", found=version)
+
+
+def _not_loaded(trial: str) -> str:
+    """Why the program `trial` fails in a process of its own; "" if it does not."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", trial],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TRIAL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode < 0:
+        return f"the process was ended by signal {-done.returncode}"
+    lines = done.stderr.strip().splitlines()
+    return "" if not done.returncode else lines[-1][:500] if lines else "the process failed"
 
 
 # What this machine has of each execution provider that a profile can name.

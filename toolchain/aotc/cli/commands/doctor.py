@@ -22,10 +22,6 @@ from aotc.spec.versions import VERSION
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
-_GPU = {
-    "cuda-bindings": "To load variants with captured graphs, and to bind calls",
-    "onnxscript": "To fuse graphs in a build",
-}
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
@@ -43,10 +39,11 @@ def doctor(json: Json = False) -> int:
     """
     from aotc.host.nvidia_facts import nvidia_state
     from aotc.report.sheets.measurements import doctor_view
-    from aotc.tools.doctor import gpu_checks
+    from aotc.tools.doctor import gpu_checks, gpu_packages
 
     host = probe()
     nvidia = nvidia_state()
+    has_gpu_wheel = _has_gpu_wheel()
     trust, trust_checks = _trust()
     checks = (
         _ok("aotc", f"{VERSION} in {Path(__file__).parents[2]}"),
@@ -56,9 +53,9 @@ def doctor(json: Json = False) -> int:
         _runtime(),
         *_providers(),
         _platform(host),
-        *gpu_checks(nvidia, needed=_has_gpu_wheel()),
+        *gpu_checks(nvidia, needed=has_gpu_wheel),
         *_visible_gpus(),
-        *_gpu_packages(),
+        *(gpu_packages(nvidia) if has_gpu_wheel else ()),
         *_lesser(),
         _development_key(),
         _signing_key(),
@@ -137,13 +134,6 @@ def _visible_gpus() -> list[DoctorCheck]:
         return []
     found = f"{stated or 'empty'}: CUDA shows the GPUs that it names, and numbers them in its order"
     return [_note(VISIBLE_VARIABLE, found)]
-
-
-def _gpu_packages() -> list[DoctorCheck]:
-    """What captured graphs and bound calls need, and fusion in a build, on CUDA."""
-    if not _has_gpu_wheel():
-        return []
-    return [_package(name, f"{use}: {install_extra('gpu')}") for name, use in _GPU.items()]
 
 
 def _providers() -> list[DoctorCheck]:
