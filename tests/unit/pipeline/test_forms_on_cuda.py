@@ -24,7 +24,11 @@ NAMED = PassRecord(name="name-nodes", nodes_before=1, nodes_after=1)
 
 
 def following(
-    plan: VariantPlan, passes: tuple[PassRecord, ...], code: str, ops: tuple[str, ...] = ()
+    plan: VariantPlan,
+    passes: tuple[PassRecord, ...],
+    code: str,
+    ops: tuple[str, ...] = (),
+    found: str = "",
 ) -> Form | None:
     """The form after a variant of which only plan and passes are known."""
     unused: Any = None
@@ -36,6 +40,7 @@ def following(
     use = SessionUse(
         cuda=plan.cuda,
         operators=ops,
+        names=tuple(f"node_{number}" for number in range(len(ops))),
         fused=any(each.fused for each in passes),
         captured=2 if captures else 0,
         weights_bytes=21_000_000,
@@ -43,7 +48,7 @@ def following(
     lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, use=use)
     context: Any = SimpleNamespace(profile=load_profile("edge"))
     state: Any = SimpleNamespace(context=context, announce=lambda text: None)
-    error = AotcError(code, "the answers differ")
+    error = AotcError(code, "the answers differ", found=found)
     return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], state).get("gpu")
 
 
@@ -88,6 +93,30 @@ def test_channels_come_first_before_fusion_is_left_out(code: str) -> None:
     assert found.plan.cuda == CudaOptions(layout="nchw", fusion="none")
     found = following(found.plan, (NAMED,), code, IMAGES)
     assert found is not None and found.plan.optimization == "extended"
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ("", "channels come first for node_0, node_1, node_2, node_3, node_4, and 2 more: "),
+        (
+            "Non-zero status code returned while running Conv node. Name:'node_5' Status: 1",
+            "channels come first for 7 nodes, of which the refusal names node_5: AOTC-R008 the a",
+        ),
+    ],
+    ids=["none is named", "one is named"],
+)
+def test_a_layout_that_is_given_up_names_its_convolutions(found: str, says: str) -> None:
+    form = following(PLAN, (NAMED,), "AOTC-R008", (*["Conv"] * 7, "Relu"), found)
+    assert form is not None
+    assert form.findings[0].what.startswith(says)
+
+
+def test_fusion_that_is_given_up_names_what_it_fused() -> None:
+    ops = ("MatMul", "com.microsoft::Attention", "com.microsoft::FusedConv", "Softmax")
+    form = following(PLAN, (FUSED,), "AOTC-N001", ops)
+    assert form is not None
+    assert form.findings[0].what == "not fused into node_1: AOTC-N001 the answers differ"
 
 
 @pytest.mark.parametrize(

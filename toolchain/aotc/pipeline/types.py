@@ -388,6 +388,7 @@ class LoweredModel:
         return SessionUse(
             cuda=self.plan.cuda,
             operators=tuple(op for _, op in self.optimized.nodes),
+            names=tuple(name for name, _ in self.optimized.nodes),
             fused=any(item.fused for item in self.optimized.specialized.passes),
             captured=len(self.plan.captures) if self.captures else 0,
             weights_bytes=self.memory.weights_bytes,

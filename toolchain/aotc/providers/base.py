@@ -144,13 +144,15 @@ UNCAPTURED: Final = frozenset({"AOTC-P014", "AOTC-P015"})
 class SessionUse:
     """What a session is for: the variant's options, and what providers ask of its graph.
 
-    `operators` are those of its nodes, with domains; `fused`: nodes of it were fused by `fuse`;
-    `captured` is the number of its captured sizes, if it is created by `capturing`, and
-    `weights_bytes` the size of the weights that each session has.
+    `operators` are those of its nodes, with domains, and `names` those nodes' names, where they are
+    known; `fused`: nodes of it were fused by `fuse`; `captured` is the number of its captured
+    sizes, if it is created by `capturing`, and `weights_bytes` the size of the weights that each
+    session has.
     """
 
     cuda: CudaOptions = CudaOptions()
     operators: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     fused: bool = False
     captured: int = 0
     weights_bytes: int = 0

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -41,6 +42,7 @@ from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
 from aotc.spec.providers import (
     BY_NAME,
     GRAPH_OPTION,
+    MICROSOFT,
     RUNTIME_WHEELS,
     SIZED_BY_VALUES,
     STANDARD,
@@ -210,14 +212,14 @@ class CudaBackend(Backend):
                 options=replace(own, layout="nchw"),
                 choice="channels last on CUDA",
                 code="AOTC-O013",
-                what=f"{why}; channels come first",
+                what=f"channels come first for {concerned(refusal, use, _is_convolution)}: {why}",
             )
         if wrong and use.fused and self.fuses(own):
             return GivenUp(
                 options=replace(own, fusion="none"),
                 choice="fusion for CUDA",
                 code="AOTC-O012",
-                what=f"{why}; it is used unfused",
+                what=f"not fused into {concerned(refusal, use, _is_fused)}: {why}",
             )
         if (uncaptured or (crowded and use.captured)) and own.graphs.on_refusal == "run":
             return GivenUp(
@@ -237,9 +239,7 @@ class CudaBackend(Backend):
         Nodes on the CPU that compute shapes do no harm: their values are read there.
         """
         if obstacles := uncapturable(model, placed):
-            named = [f"{name} ({why})" for name, why in list(obstacles.items())[:_MAX_NAMED]]
-            more = len(obstacles) - len(named)
-            return session, ", ".join(named) + (f", and {more} more" if more else "")
+            return session, _listed([f"{name} ({why})" for name, why in obstacles.items()])
         own = {**session.provider_options.get(self.ort_name, {}), GRAPH_OPTION: "1"}
         options = {**session.provider_options, self.ort_name: own}
         return replace(session, provider_options=options), ""
@@ -286,8 +286,41 @@ def _why_uncaptured(refusal: AotcError) -> str:
 
 def is_convolutional(operators: Iterable[str]) -> bool:
     """Whether nodes of these operators are four convolutions or more, and none is transposed."""
-    names = [operator.rpartition("::")[2] for operator in operators]
-    return sum(name in _CONVOLUTIONS for name in names) >= _FEWEST and _TRANSPOSED not in names
+    found = list(operators)
+    transposed = any(operator.rpartition("::")[2] == _TRANSPOSED for operator in found)
+    return sum(map(_is_convolution, found)) >= _FEWEST and not transposed
+
+
+def _is_convolution(operator: str) -> bool:
+    return operator.rpartition("::")[2] in _CONVOLUTIONS
+
+
+def _is_fused(operator: str) -> bool:
+    """Of ONNX Runtime's own operators, to which fusion rewrites."""
+    return operator.startswith(f"{MICROSOFT}::") and not _is_convolution(operator)
+
+
+def concerned(refusal: AotcError, use: SessionUse, concerns: Callable[[str], bool]) -> str:
+    """The nodes whose operators something `concerns`, as a phrase: those that a refusal names.
+
+    If it names none, the first of them and how many there are.
+    """
+    named = zip(use.names, use.operators, strict=False)
+    nodes = [name for name, operator in named if concerns(operator)]
+    words = {
+        word.rstrip(".:")
+        for each in refusal.every()
+        for text in (each.what, each.where, each.found)
+        for word in re.split(r"[\s'\"`(),;]+", text)
+    }
+    if told := [name for name in nodes if name in words]:
+        return f"{len(nodes)} nodes, of which the refusal names {_listed(told)}"
+    return _listed(nodes) or "its nodes"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
 
 
 def uncapturable(model: onnx.ModelProto, placed: Mapping[str, str]) -> dict[str, str]:
