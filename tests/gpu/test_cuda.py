@@ -16,7 +16,7 @@ from aotc.base.errors import AotcError
 from aotc.host.nvidia_facts import nvidia_state
 from aotc.runtime.model import Model
 from aotc.session.sessions import observe
-from aotc.tools.doctor import gpu_checks
+from aotc.tools.doctor import gpu_checks, gpu_packages
 
 pytestmark = pytest.mark.gpu
 
@@ -96,6 +96,9 @@ def test_the_host_is_seen_as_it_is(gpu: str) -> None:
     assert state.cudnn is not None and state.missing_libraries == ()
     found = gpu_checks(state, needed=True)
     assert {check.status for check in found if check.name != "torch"} == {"ok"}
+    packages = gpu_packages(state)
+    note("packages", [str(check) for check in packages])
+    assert {check.status for check in packages} == {"ok"}
 
 
 def test_a_build_here_is_observed_and_proven(tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from aotc.base.records import replace
 from aotc.base.text import duration, size
 from aotc.cli import terminal
+from aotc.report.sheet import Sheet
 from aotc.report.sheets import measurements
 from aotc.report.sheets.artifact import inspect_view
 from aotc.report.sheets.summary import build_view
 from aotc.report.sheets.trust import verify_view
+from aotc.report.sheets.variants import cost_table
 from aotc.spec.command_reports import DoctorCheck, DoctorReport, RunCase, RunOutput, RunReport
 from aotc.spec.evidence import OutputError
 from aotc.spec.manifest import Capture, ControlFlow, ExternalFile
@@ -334,6 +337,27 @@ def test_view(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS") == "1":
         path.write_text(shown.getvalue(), encoding="utf-8")
     assert shown.getvalue() == path.read_text(encoding="utf-8")
+
+
+def shown_text(sheet: Sheet) -> str:
+    shown = io.StringIO()
+    terminal.show_sheet(sheet, file=shown)
+    return shown.getvalue()
+
+
+def test_device_memory_is_told_beside_that_of_a_plain_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a variant has none, nothing of it is shown."""
+    monkeypatch.setenv("COLUMNS", "160")
+    on_gpu = variant(device_bytes=730 << 20, plain_device_bytes=612 << 20)
+    text = shown_text([cost_table([on_gpu])])
+    assert "device memory" in text and "of a plain session" in text
+    assert size(730 << 20) in text and size(612 << 20) in text
+    assert "device memory" not in shown_text([cost_table([variant()])])
+    answer = run_answer()
+    answer = replace(answer, load=replace(answer.load, device_bytes=730 << 20))
+    assert size(730 << 20) in shown_text(measurements.run_view(answer))
 
 
 def test_every_snapshot_is_of_a_view() -> None:

@@ -120,6 +120,29 @@ def make_context(index: int) -> bool:
         return False
 
 
+def free_memory(index: int = 0) -> int | None:
+    """Bytes of the GPU's memory that no process uses now; None without such a GPU.
+
+    Makes the context, as `make_context` does.
+    """
+    import ctypes
+
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    if not make_context(index):
+        return None
+    failed = _driver().cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    return None if failed else free.value
+
+
+def memory_taken(before: int | None, index: int = 0) -> int | None:
+    """Bytes of the GPU's memory that were free `before` and are not now; None without one.
+
+    What other processes took or gave back meanwhile is in it.
+    """
+    after = None if before is None else free_memory(index)
+    return None if before is None or after is None else max(before - after, 0)
+
+
 def make_stream(index: int) -> int | None:
     """The handle of a new stream of the GPU `index`, whose context is made; None if it fails.
 

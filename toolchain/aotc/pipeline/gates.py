@@ -632,6 +632,8 @@ def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Measurement,
         ("load", evidence.load_seconds, "s"),
         ("first run", evidence.first_run_seconds, "s"),
         ("peak memory", evidence.peak_memory_bytes, "B"),
+        ("device memory", evidence.device_bytes, "B"),
+        ("device memory of a plain session", evidence.plain_device_bytes, "B"),
     )
     errors = [error for each in evidence.comparisons for error in each.outputs]
     return (

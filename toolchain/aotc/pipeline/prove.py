@@ -17,7 +17,9 @@ from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
+from aotc.host.nvidia import free_memory, memory_taken
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.device_memory import plain_device_bytes
 from aotc.pipeline.gates import (
     Call,
     add_second_answers,
@@ -74,6 +76,7 @@ from aotc.spec.evidence import (
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
+from aotc.spec.providers import CAPTURING
 from aotc.spec.run_report import PROOF, Gate
 from aotc.spec.shapes import REPEATED, Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
@@ -131,12 +134,14 @@ def prove_all(
     with ThreadPoolExecutor(1) as pool:
         tally = weight_bytes(variants.weights)
         weights = pool.submit(digest_weights, variants.weights, tally)
+        # Before the proofs, which use the device too.
+        plain = plain_device_bytes(variants.lowered, state)
         for number, item in enumerate(variants.lowered):
             with clock.stage("prove", item.plan.name):
                 if len(variants.lowered) > 1:
                     clock.reporter.count(number, len(variants.lowered), "variants")
                 try:
-                    judged = prove(item, state)
+                    judged = prove(item, state, plain)
                 except AotcError as error:
                     journal.judged((refused_gate(item.plan.name, error),))
                     judged = JudgedVariant(breach=error)
@@ -164,9 +169,12 @@ def prove_all(
         )
 
 
-def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
+def prove(
+    lowered: LoweredModel, state: BuildState, plain_bytes: int | None = None
+) -> JudgedVariant:
     """Judge parity, placement, load time and peak memory of one variant, all of them.
 
+    `plain_bytes` is the device memory of a plain session, which the evidence keeps beside its own.
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
     The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
@@ -203,6 +211,8 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
         run_spread={name: decode(RunSpread, each) for name, each in value["run_spread"].items()},
         waited_share=value["waited_share"],
         peak_memory_bytes=result.peak_memory_bytes,
+        device_bytes=value["device_bytes"],
+        plain_device_bytes=plain_bytes if value["device_bytes"] is not None else None,
         task=task.result,
         repeats=decode(Repeats, value["repeats"]) if value["repeats"] is not None else None,
     )
@@ -485,6 +495,7 @@ def prove_job(request: Json) -> Json:
         for name, item in request["original"]["decided"].items()
     }
     open_: list[Json] = []
+    free = free_memory() if CAPTURING.ort_name in request["providers"] else None
     started = time.perf_counter()
 
     warm = WarmCalls()
@@ -534,6 +545,7 @@ def prove_job(request: Json) -> Json:
                 outputs=tuple(errors),
             )
         )
+    device_bytes = memory_taken(free)
     placement = encode(observe(session))
     if request["free"]:
         go_on(session)
@@ -567,6 +579,7 @@ def prove_job(request: Json) -> Json:
         "comparisons": [encode(item) for item in comparisons],
         "open": open_,
         "load_seconds": load_seconds,
+        "device_bytes": device_bytes,
         "first_run_seconds": next(iter(cold.values()), None),
         **warm.measured(),
     }

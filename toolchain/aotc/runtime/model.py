@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -63,11 +63,13 @@ class Model:
         recorder: recorder.ShapeRecorder | None = None,
         hold: Hold | None = None,
         known: AcceptedFixtures | None = None,
+        taken: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`runners` run the sessions of `variants`, from the folder `payload`; `load` creates all.
 
         While `hold` is open, the folder is not removed from its store.  `known` tells which
-        fixtures matched in an earlier load (None: nothing is known).
+        fixtures matched in an earlier load (None: nothing is known), and `taken` the bytes of the
+        device that the load took so far.
         """
         self.manifest = manifest
         self.variants = tuple(variants)
@@ -80,6 +82,7 @@ class Model:
         self._recorder = recorder
         self._hold = hold
         self._known = known
+        self._taken = taken
         self._closed = False
         self._left = False
         """Whether it is the parent's, and this process a child that was forked."""
@@ -218,6 +221,7 @@ class Model:
             warmup_seconds=sum(load.warmup_seconds for load in loads),
             fixtures=sum(load.fixtures for load in loads),
             fixtures_before=sum(load.fixtures_before for load in loads),
+            device_bytes=self._taken(),
         )
 
     def run(

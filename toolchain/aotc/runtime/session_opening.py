@@ -10,11 +10,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.base.errors import AotcError, with_others
 from aotc.graph.partition.budgets import judge_placement, with_flops
+from aotc.host.nvidia import free_memory, memory_taken
 from aotc.providers.named_backends import backend_of
 from aotc.runtime.custom_ops import files_of, registrable
 from aotc.runtime.model import Model
@@ -28,6 +30,7 @@ from aotc.session.sessions import differences, observe, summary, verdicts
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
 from aotc.spec.profile import profile_of
+from aotc.spec.providers import CAPTURING
 from aotc.spec.reports import LoadReport, VariantLoad
 from aotc.spec.variant import Variant
 from aotc.trust.gate import CompatibleArtifact
@@ -65,11 +68,12 @@ def open_model(
         for finding in check_compatibility_strings(manifest, variant, libraries)
     ]
     # 3.
+    placed = placed or CudaPlace()
+    on_cuda = any(CAPTURING.ort_name in variant.providers for variant in chosen)
+    free = free_memory(placed.index) if on_cuda else None
     started = time.perf_counter()
     with told.stage("session"), registrable(stored.folder, chosen, custom_ops) as files:
-        runners, seconds = _open_all(
-            stored.folder, chosen, threads, libraries, files, placed or CudaPlace()
-        )
+        runners, seconds = _open_all(stored.folder, chosen, threads, libraries, files, placed)
     created = time.perf_counter()
     # 4.
     loads = []
@@ -111,12 +115,14 @@ def open_model(
             session_seconds=created - started,
             warmup_seconds=sum(load.warmup_seconds for load in loads),
             variants=tuple(loads),
+            device_bytes=memory_taken(free, placed.index),
             findings=(*compatible.findings, *findings),
         ),
         payload=stored.folder,
         hold=stored.hold,
         recorder=recorder,
         known=None if rerun_fixtures else _accepted_fixtures(stored, threads),
+        taken=partial(memory_taken, free, placed.index),
     )
 
 

@@ -319,6 +319,15 @@ class VariantEvidence:
         "share of its time that the proof waited for a CPU that ran something else; None: unknown",
     ] = None
     peak_memory_bytes: int | None = None
+    device_bytes: Annotated[
+        int | None,
+        "device memory of its session after it ran the fixtures, captured graphs apart; None: not "
+        "on a GPU",
+    ] = None
+    plain_device_bytes: Annotated[
+        int | None,
+        "of a session of the user's model with ONNX Runtime's defaults, after its first run",
+    ] = None
     task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
     replaced_forms: Annotated[
         tuple[WrongForm, ...], "replaced forms, which gave wrong answers"

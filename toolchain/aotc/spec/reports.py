@@ -216,6 +216,10 @@ class LoadReport:
     first_call_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
     fixtures: Annotated[int, "number of fixtures that matched on this host"] = 0
     fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
+    device_bytes: Annotated[
+        int | None,
+        "device memory that the load took, with captured graphs; None: no session on CUDA",
+    ] = None
     variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -290,6 +294,12 @@ class VariantSummary:
         default_factory=dict
     )
     peak_memory_bytes: int | None = None
+    device_bytes: Annotated[
+        int | None, "device memory of its session after it ran, at build; None: not on a GPU"
+    ] = None
+    plain_device_bytes: Annotated[
+        int | None, "of a plain session of the user's model after its first run"
+    ] = None
     timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
     against_keep: Annotated[AgainstKeep | None, "beside the same variant in keep"] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None

@@ -311,6 +311,8 @@ def _variant_summary(variant: Variant, evidence: VariantEvidence | None) -> Vari
         run_seconds=evidence.run_seconds if evidence is not None else {},
         run_spread=evidence.run_spread if evidence is not None else {},
         peak_memory_bytes=evidence.peak_memory_bytes if evidence is not None else None,
+        device_bytes=evidence.device_bytes if evidence is not None else None,
+        plain_device_bytes=evidence.plain_device_bytes if evidence is not None else None,
         timed_against=evidence.timed_against if evidence is not None else None,
         against_keep=evidence.against_keep if evidence is not None else None,
         repeats=evidence.repeats if evidence is not None else None,

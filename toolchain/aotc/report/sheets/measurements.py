@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aotc.base.text import duration
+from aotc.base.text import duration, size
 from aotc.report.sheet import (
     FAILED,
     NOTICED,
@@ -211,6 +211,7 @@ def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
         ("verified", f"{duration(report.verify_seconds)}, {held}"),
         ("session", duration(report.session_seconds)),
         ("warm-up", warmed),
+        *([("device memory", size(report.device_bytes))] if report.device_bytes else []),
     ]
 
 

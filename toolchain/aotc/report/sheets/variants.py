@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -87,12 +87,23 @@ def cost_table(variants: Variants) -> Table:
         "of all nodes' outputs, an upper bound. The peak is of a whole process at build. A run is "
         "the median of warm calls, with half the distance of their quartiles."
     )
+    on_device: list[tuple[str, Callable[[VariantSummary], str]]] = []
+    if any(each.device_bytes is not None for each in variants):
+        note += (
+            " Device memory is what a session took at build once it had run, without captured "
+            "graphs, beside a plain session of the user's model after its first run."
+        )
+        on_device = [
+            ("#device memory", lambda each: stated(each.device_bytes, size)),
+            ("#of a plain session", lambda each: stated(each.plain_device_bytes, size)),
+        ]
     return table(
         "cost",
         variants,
         ("variant", lambda each: each.name),
         ("#weights", lambda each: size(each.memory.weights_bytes)),
         ("#peak memory", lambda each: stated(each.peak_memory_bytes, size)),
+        *on_device,
         ("#load", lambda each: stated(each.load_seconds, duration)),
         ("run", lambda each: _runs(each) or "-"),
         ("#inputs, at most", lambda each: stated(each.memory.input_bytes_max, size)),

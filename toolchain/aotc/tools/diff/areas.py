@@ -419,5 +419,6 @@ def _measurements(artifact: ArtifactContents, variant: str) -> dict[str, float]:
         "first run": measured.first_run_seconds,
         **{f"run {name}": seconds for name, seconds in measured.run_seconds.items()},
         "peak memory": measured.peak_memory_bytes,
+        "device memory": measured.device_bytes,
     }
     return {what: float(value) for what, value in found.items() if value is not None}
