@@ -350,11 +350,11 @@ def test_device_memory_is_told_beside_that_of_a_plain_session(
 ) -> None:
     """Where a variant has none, nothing of it is shown."""
     monkeypatch.setenv("COLUMNS", "160")
-    on_gpu = variant(device_bytes=730 << 20, plain_device_bytes=612 << 20)
+    on_gpu = variant("gpu", device_bytes=730 << 20, plain_device_bytes=612 << 20)
     text = shown_text([cost_table([on_gpu])])
     assert "device memory" in text and "of a plain session" in text
     assert size(730 << 20) in text and size(612 << 20) in text
-    assert "device memory" not in shown_text([cost_table([variant()])])
+    assert "device memory" not in shown_text([cost_table([variant("cpu")])])
     answer = run_answer()
     answer = replace(answer, load=replace(answer.load, device_bytes=730 << 20))
     assert size(730 << 20) in shown_text(measurements.run_view(answer))
