@@ -17,21 +17,20 @@ from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu import page, results
-from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
+from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISIONS, Only, Settings
 from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
 from benchmarks.gpu.run import Run
 
-# In this order; max-autotune takes minutes, so it is run where it is named.
+# In this order.
 ROWS = (
-    "latency",
+    "calls",
+    "kernels",
+    "load",
     "overhead",
     "first_request",
-    "pauses",
     "memory",
     "lengths",
-    "static",
     "first_answer",
-    "autotune",
 )
 
 
@@ -50,10 +49,7 @@ def main() -> int:
     # The caches of torch.compile and of the build, for this run and its processes.
     os.environ |= settings.compiled()
     os.environ["AOTC_STORE"] = str(settings.store)
-    rows = arguments.rows or [row for row in ROWS if row != "autotune"]
-    if arguments.max_autotune and "autotune" not in rows:
-        rows = [*rows, "autotune"]
-    return _run(settings, arguments, rows)
+    return _run(settings, arguments, arguments.rows or list(ROWS))
 
 
 def _parse() -> argparse.Namespace:
@@ -61,19 +57,19 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--models", type=Path, help="folder that is kept between runs")
     parser.add_argument("--out", type=Path, help="folder for gpu.jsonl (build/gpu)")
-    parser.add_argument("--networks", help=f"with commas: {', '.join(NETWORKS)}")
-    parser.add_argument("--precisions", help=f"of latencies, with commas: {', '.join(PRECISIONS)}")
-    parser.add_argument("--batches", help="of latencies and lengths, with commas")
+    parser.add_argument("--networks", help=f"with commas: {', '.join((*GROUPS, *NETWORKS))}")
+    parser.add_argument("--precisions", help=f"of calls, with commas: {', '.join(PRECISIONS)}")
+    parser.add_argument("--batches", help="of calls and lengths, with commas")
     parser.add_argument("--seconds", type=float, default=1e6, help="end after this time")
     parser.add_argument("--opset", type=int, default=18, help="of the exports (18 or 23)")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
-    parser.add_argument("--max-autotune", action="store_true", help="also the row autotune")
     parser.add_argument("--exports", action="store_true", help="only export the networks")
     parser.add_argument(
         "--artifacts",
         action="store_true",
-        help="only export, build for the rows, and compile for autotune: much of it side by side",
+        help="only export, build for the rows, and compile ahead: much of it side by side",
     )
+    parser.add_argument("--at-once", type=int, help="builds side by side (a third of the cores)")
     parser.add_argument("--small", action="store_true", help="small networks, few rounds: a trial")
     parser.add_argument("--cpu", action="store_true", help="without a GPU: a trial")
     parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="write the page")
@@ -81,15 +77,24 @@ def _parse() -> argparse.Namespace:
     for row in arguments.rows:
         if row not in ROWS:
             parser.error(f"no row is named {row!r}; there are: {', '.join(ROWS)}")
-    judged = JUDGED if not arguments.small else ("bert",)
-    arguments.networks = tuple(arguments.networks.split(",")) if arguments.networks else judged
-    for name in arguments.networks:
-        if name not in NETWORKS:
-            parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
+    arguments.networks = _networks(parser, arguments)
     arguments.only = Only(
         precisions=_precisions(parser, arguments), batches=_batches(parser, arguments)
     )
     return arguments
+
+
+def _networks(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Of networks and groups; small trials take one network, and other runs all."""
+    stated = arguments.networks or ("bert" if arguments.small else ",".join(GROUPS))
+    found: list[str] = []
+    for name in stated.split(","):
+        if name not in NETWORKS and name not in GROUPS:
+            parser.error(f"no network or group is named {name!r}; there are: {', '.join(NETWORKS)}")
+        found += [
+            network.name for network in NETWORKS.values() if name in (network.name, network.group)
+        ]
+    return tuple(dict.fromkeys(found))
 
 
 def _precisions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -121,7 +126,7 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
         return 1 if failed else 0
     if arguments.artifacts:
         exported = [name for name in arguments.networks if name not in failed]
-        wrong = _prepare(settings, arguments.only, exported, rows)
+        wrong = _prepare(settings, arguments, exported, rows)
         for line in wrong:
             print(f"FAILED {line}", flush=True)
         return 1 if failed or wrong else 0
@@ -152,15 +157,21 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
     return 1 if run.failed else 0
 
 
-def _prepare(settings: Settings, only: Only, networks: list[str], rows: list[str]) -> list[str]:
+def _prepare(
+    settings: Settings, arguments: argparse.Namespace, networks: list[str], rows: list[str]
+) -> list[str]:
     """Build and compile what the rows need; returns what failed."""
     from benchmarks.gpu.building import build_all
     from benchmarks.gpu.precompiling import compile_ahead
 
-    with ThreadPoolExecutor() as pool:
-        ahead = pool.submit(compile_ahead, settings, networks, only) if "autotune" in rows else None
-        wrong = build_all(settings, networks, rows, only)
-        return wrong + (ahead.result() if ahead else [])
+    only, compiles = arguments.only, not {"calls", "kernels"}.isdisjoint(rows)
+    with ThreadPoolExecutor(1) as pool:
+        built = pool.submit(build_all, settings, networks, rows, only, arguments.at_once)
+        if arguments.at_once == 1:
+            # Nothing runs beside a build that is to be alone.
+            built.result()
+        compiled = compile_ahead(settings, networks, only) if compiles else []
+        return built.result() + compiled
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ def profile_fields(
     dims: Mapping[str, Any],
     *,
     capture: bool = True,
-    static: bool = False,
 ) -> dict[str, Any]:
     """A profile's fields: CUDA with captured graphs, or the CPU to try the programs."""
     fields: dict[str, Any] = {
@@ -33,9 +32,8 @@ def profile_fields(
         "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
     }
     if not settings.cpu:
-        graphs: dict[str, Any] = {"capture": "sizes" if capture else "none", "on_refusal": "fail"}
-        if static:
-            graphs["static"] = True
+        # As the profile server-cuda: what has no graph is measured without.
+        graphs = {"capture": "sizes" if capture else "none", "on_refusal": "run"}
         fields |= {"cuda": {"graphs": graphs}}
     return fields
 
@@ -45,10 +43,12 @@ def batch_dims(batches: Sequence[int], sizes: Mapping[str, int]) -> dict[str, An
     return {**sizes, "batch": {"buckets": list(batches), "outside": "pad"}}
 
 
-def artifact(settings: Settings, model: Path, label: str, fields: Mapping[str, Any]) -> Path:
+def artifact(
+    settings: Settings, model: Path, label: str, fields: Mapping[str, Any], *, at_once: int = 1
+) -> Path:
     """The artifact of `model` with a profile of `fields`; raises ChildFailedError.
 
-    The development key of this user signs it.
+    The development key of this user signs it.  `at_once` builds run side by side.
     """
     content = json.dumps([sources_digest(), model.stat().st_size, fields], sort_keys=True)
     stem = f"{model.stem}-{label}"
@@ -66,7 +66,14 @@ def artifact(settings: Settings, model: Path, label: str, fields: Mapping[str, A
     request = {"model": str(model), "profile": str(profile), "output": str(path)}
     found = one_record("artifacts:build", request, seconds=BUILD_SECONDS)
     print(f"   … built {stem} in {found['seconds']:.0f} s", flush=True)
+    path.with_suffix(".build.json").write_text(json.dumps({**found, "at_once": at_once}))
     return path
+
+
+def how_built(path: Path) -> dict[str, Any]:
+    """Seconds and stages of the build of an artifact, its findings, and how many ran at once."""
+    found: dict[str, Any] = json.loads(path.with_suffix(".build.json").read_text())
+    return found
 
 
 def build(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

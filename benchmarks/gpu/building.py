@@ -14,26 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
-from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Only, Settings
+from benchmarks.gpu.cases import NETWORKS, ONE_BATCH, TUNED, Only, Settings
 from benchmarks.gpu.child import ChildFailedError, OutOfTimeError
 from benchmarks.gpu.exporting import in_type
-from benchmarks.gpu.rows import memory, static
+from benchmarks.gpu.rows import memory
 
 Wanted = tuple[Path, str, dict[str, Any]]
 
 
 def build_all(
-    settings: Settings, networks: Sequence[str], rows: Collection[str], only: Only
+    settings: Settings,
+    networks: Sequence[str],
+    rows: Collection[str],
+    only: Only,
+    at_once: int | None = None,
 ) -> list[str]:
     """Build what is not there yet, several at once; returns what failed.
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
     """
+    at_once = at_once or max(2, (os.cpu_count() or 1) // 3)
 
     def built(wanted: Wanted) -> str:
         model, label, fields = wanted
         try:
-            artifact(settings, model, label, fields)
+            artifact(settings, model, label, fields, at_once=at_once)
         except (ChildFailedError, OutOfTimeError) as error:
             return f"{model.stem}-{label}: {error}"
         return ""
@@ -42,11 +47,11 @@ def build_all(
     # The longest first.
     found = builds(settings, networks, rows, only)
     wanted = sorted(found, key=lambda item: -_largest_batch(item[2]))
-    with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) // 3)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         halves = [
             pool.submit(in_type, settings.model(name), precision)
             for name in networks
-            for precision in filter(only.precision, settings.precisions)
+            for precision in settings.precisions(NETWORKS[name], only)
         ]
         failed = [line for line in pool.map(built, wanted) if line]
         for half in halves:
@@ -62,28 +67,25 @@ def builds(
     for name in networks:
         network, model = NETWORKS[name], settings.model(name)
         batches = settings.batches(network)
-        first = settings.precisions[0]
-        for precision in settings.precisions:
-            timed = only.precision(precision) and not {"latency", "autotune"}.isdisjoint(rows)
-            requested = precision == first and not {"first_request", "pauses"}.isdisjoint(rows)
-            if timed or requested:
-                fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
-                yield model, precision, fields
+        first = settings.precisions(network)[0]
+        once = {"load", *(["first_request"] if name in TUNED else [])}
+        called = not {"calls", "kernels"}.isdisjoint(rows)
+        wanted = settings.precisions(network, only) if called else ()
+        if not once.isdisjoint(rows) and first not in wanted:
+            wanted = (first, *wanted)
+        for precision in wanted:
+            fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
+            yield model, precision, fields
+        if name not in TUNED:
+            continue
         if "first_answer" in rows:
-            one = [2 if settings.small else AUTOTUNED_BATCH]
+            one = [2 if settings.small else ONE_BATCH]
             fields = profile_fields(settings, first, batch_dims(one, network.dims))
             yield model, f"{first}-1-size", fields
-        if settings.cpu:
-            continue
-        if "memory" in rows:
+        if "memory" in rows and not settings.cpu:
             for sizes in (memory.BATCHES, memory.BATCHES[-1:]):
                 fields = profile_fields(settings, first, batch_dims(sizes, network.dims))
                 yield model, f"{first}-{len(sizes)}-sizes", fields
-        if "static" in rows:
-            dims = batch_dims(batches[: static.BATCHES], network.dims)
-            for form in (static.DYNAMIC, static.STATIC):
-                fields = profile_fields(settings, first, dims, static=form == static.STATIC)
-                yield model, f"{first}-{form}", fields
 
 
 def _largest_batch(fields: dict[str, Any]) -> int:

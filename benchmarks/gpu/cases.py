@@ -1,52 +1,103 @@
-"""What is measured: networks, their sizes, and the precisions."""
+"""What is measured: networks by group, their sizes, and the precisions.
+
+`tuned` ones are those that earlier work was measured on, `named` ones were found wanting later, and
+`untouched` ones are looked at by nobody who tunes (ADR 99 names them).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 Sizes = Mapping[str, int]
+Group = Literal["tuned", "named", "untouched"]
+GROUPS: tuple[Group, ...] = ("tuned", "named", "untouched")
+PRECISIONS = ("float16", "tf32")
+# Half precision of the CPU is not what is measured.
+CPU_PRECISIONS = ("keep",)
+PRECISION_TITLES = {"float16": "fp16", "tf32": "float32 with TF32", "keep": "float32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """A network of `benchmarks.gpu.networks`; `judged` ones count for the limits."""
+    """A network of `benchmarks.gpu.networks`."""
 
     name: str
     title: str
-    judged: bool = False
+    group: Group
     dims: Sizes = field(default_factory=dict)
     """Sizes of the free dims, without the batch."""
-    batches: tuple[int, ...] = (1, 8)
+    batches: tuple[int, ...]
+    precisions: tuple[str, ...] = PRECISIONS[:1]
 
     def sizes(self, batch: int) -> dict[str, int]:
         """The sizes of all free dims."""
         return {"batch": batch, **self.dims}
 
 
+def _networks(group: Group, *rows: tuple[Any, ...], **stated: Any) -> tuple[Network, ...]:
+    """Networks of rows of name, title, batches and, where they are free, further dims."""
+    return tuple(
+        Network(name=name, title=title, group=group, batches=batches, dims=dict(*dims), **stated)
+        for name, title, batches, *dims in rows
+    )
+
+
 _TEXT = {"sequence": 128}
-_PAST = {"sequence": 1, "past_sequence": 127, "total": 128}
+_STEP = {"sequence": 1, "past_sequence": 511, "total": 512}
 _ALL = (1, 8, 64)
 NETWORKS: Mapping[str, Network] = {
     network.name: network
     for network in (
-        Network(name="resnet50", title="ResNet-50", judged=True, batches=_ALL),
-        Network(name="bert", title="BERT-base", judged=True, dims=_TEXT, batches=_ALL),
-        Network(name="vit", title="ViT-B", judged=True, batches=_ALL),
-        Network(name="bert_unmasked", title="BERT-base, no mask", dims=_TEXT, batches=_ALL),
-        Network(name="gpt2", title="GPT-2, 127 tokens of past", dims=_PAST),
-        Network(name="llama", title="Llama, 8 layers of 512", dims=_PAST),
-        Network(name="whisper", title="Whisper's encoder, tiny"),
+        *_networks(
+            "tuned",
+            ("resnet50", "ResNet-50", _ALL),
+            ("bert", "BERT-base", _ALL, _TEXT),
+            ("vit", "ViT-B", _ALL),
+            precisions=PRECISIONS,
+        ),
+        *_networks(
+            "named",
+            ("mobilenet_v3", "MobileNetV3-L", (1, 64)),
+            ("efficientnet_b0", "EfficientNet-B0", (1, 64)),
+            ("convnext_t", "ConvNeXt-T", (64,)),
+            ("swin_t", "Swin-T", (64,)),
+            ("modernbert", "ModernBERT, 512 tokens", (8,), {"sequence": 512}),
+            ("clip_text", "CLIP text", (1, 64)),
+            ("llama_step", "Llama step, GQA 16/4, past 511", (8,), _STEP),
+            ("segformer", "SegFormer-B0, 512", (1, 8)),
+            ("wav2vec2", "wav2vec2, 5 s", (1, 8)),
+            ("unet", "U-Net of diffusion, 64", (1, 8)),
+        ),
+        *_networks(
+            "untouched",
+            ("regnet", "RegNetY-4GF", (1, 64)),
+            ("dinov2", "DINOv2-S", (1, 64)),
+            ("densenet", "DenseNet-121", (1, 64)),
+            ("levit", "LeViT-128S", (1, 64)),
+            ("yolos", "YOLOS-Ti, 512", (1, 8)),
+            ("siglip", "SigLIP vision", (32,)),
+            ("beit", "BEiT-B", (32,)),
+            ("focalnet", "FocalNet-T", (32,)),
+            ("distilbert", "DistilBERT", (8,), _TEXT),
+            ("electra", "ELECTRA-S", (8,), _TEXT),
+            ("albert", "ALBERT-base", (8,), _TEXT),
+            ("bart", "BART-L's encoder", (8,), _TEXT),
+            ("opt_step", "OPT-125M step, past 511", (8,), _STEP),
+            ("neox_step", "GPT-NeoX step, past 511", (8,), _STEP),
+        ),
     )
 }
-JUDGED = tuple(network.name for network in NETWORKS.values() if network.judged)
-PRECISIONS = ("float16", "tf32")
-# Half precision of the CPU is not what is measured.
-CPU_PRECISIONS = ("keep",)
-AUTOTUNED_BATCH = 8
-PRECISION_TITLES = {"float16": "fp16", "tf32": "float32 with TF32", "keep": "float32"}
+TUNED = tuple(network.name for network in NETWORKS.values() if network.group == "tuned")
+# Of rows that take one case of a network.
+ONE_BATCH = 8
+
+
+def case_name(name: str, precision: str, batch: int) -> str:
+    """As results name a case."""
+    return f"{name}/{precision}/{batch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +106,6 @@ class Only:
 
     precisions: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
-
-    def precision(self, name: str) -> bool:
-        """Whether the cases of this precision are."""
-        return not self.precisions or name in self.precisions
 
     def batch(self, size: int) -> bool:
         """Whether the cases of this batch are."""
@@ -97,22 +144,20 @@ class Settings:
         """The store of loads."""
         return self.folder / "store"
 
-    @property
-    def precisions(self) -> tuple[str, ...]:
-        """The precisions that are measured."""
-        return CPU_PRECISIONS if self.cpu else PRECISIONS
+    def precisions(self, network: Network, only: Only = Only()) -> tuple[str, ...]:
+        """The precisions in which it is measured."""
+        known = CPU_PRECISIONS if self.cpu else network.precisions
+        return tuple(name for name in known if not only.precisions or name in only.precisions)
 
     def rounds(self, wanted: int) -> int:
         """The number of repetitions."""
         return min(wanted, 3) if self.small else wanted
 
     def batches(self, network: Network) -> tuple[int, ...]:
-        """The batches that are measured."""
-        return (
-            tuple(min(batch, 2 + place) for place, batch in enumerate(network.batches[:2]))
-            if (self.small)
-            else network.batches
-        )
+        """The batches that are captured and measured."""
+        if not self.small:
+            return network.batches
+        return tuple(min(batch, 2 + place) for place, batch in enumerate(network.batches[:2]))
 
     def model(self, name: str) -> Path:
         """The path of an exported network."""

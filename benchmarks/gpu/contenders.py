@@ -1,13 +1,16 @@
-"""The sides: an artifact, a plain session of ONNX Runtime, and torch.compile, on device tensors.
+"""The sides: an artifact, a plain session of ONNX Runtime, torch.compile and torch's eager mode.
 
-Each returns a function that computes once and waits for the device.  torch is imported before ONNX
-Runtime, so that both use the CUDA libraries of torch.
+Each call computes once and waits for the device; outputs stay there.  A side is called with tensors
+that stay in its device's memory, or with new inputs: page-locked arrays of the host, which every
+side copies to the device in its own types, by one asynchronous copy each.  torch is imported before
+ONNX Runtime, so that both use the CUDA libraries of torch.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,15 @@ from benchmarks.gpu.inputs import Inputs
 
 Call = Callable[[], Any]
 Tensors = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side at one size: calls of what stays, and of new inputs in turn."""
+
+    bound: Call
+    renewed: Call
+    captured: bool = True
 
 
 def prepare_torch() -> None:
@@ -33,36 +45,91 @@ def on_device(settings: Settings, inputs: Inputs) -> Tensors:
     return {name: torch.from_numpy(array).to(settings.device) for name, array in inputs.items()}
 
 
+def _page_locked(settings: Settings, inputs: Inputs) -> Tensors:
+    """The inputs as tensors in page-locked memory of the host."""
+    tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    return tensors if settings.cpu else {name: each.pin_memory() for name, each in tensors.items()}
+
+
 def wait(settings: Settings) -> None:
     """Wait for the device."""
     if not settings.cpu:
         torch.cuda.synchronize()
 
 
-def bound(settings: Settings, model: Any, tensors: Tensors) -> tuple[Call, bool]:
-    """`model.bind` for the tensors, and whether its call is captured.
+def ours(settings: Settings, model: Any, sets: Sequence[Inputs]) -> Side:
+    """The artifact, with `sets` of inputs of one size, which are cast to the types that it takes.
 
     On the CPU alone, a model without `bind` runs host arrays instead: it tries the program.
     """
+    types = {value.name: value.dtype for value in model.inputs}
+    cast = [{name: array.astype(types[name]) for name, array in each.items()} for each in sets]
     if settings.cpu and not hasattr(model, "bind"):
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        return lambda: model.run(arrays), False
-    call = model.bind(tensors)
+        found = itertools.cycle(cast)
+        return Side(
+            bound=lambda: model.run(cast[0]), renewed=lambda: model.run(next(found)), captured=False
+        )
+    call = model.bind(on_device(settings, cast[0]))
+    given = itertools.cycle([_page_locked(settings, each) for each in cast])
 
-    def run() -> Any:
+    def bound() -> Any:
         found = call()
         wait(settings)
         return found
 
-    return run, bool(call.captured)
+    def renewed() -> Any:
+        found = call(next(given))
+        wait(settings)
+        return found
+
+    return Side(bound=bound, renewed=renewed, captured=bool(call.captured))
+
+
+def theirs(
+    settings: Settings, network: Any, sets: Sequence[Inputs], precision: str, *, compiles: bool
+) -> Side:
+    """torch with exactly these shapes; half precision takes half inputs.
+
+    Compiled in the mode `reduce-overhead`, or eager.
+    """
+    dtype = torch.float16 if precision == "float16" else torch.float32
+    function = network.to(settings.device, dtype)
+    if compiles:
+        torch._dynamo.reset()
+        # Without a compiler for the host, the eager backend tries the program.
+        how = {"backend": "eager"} if settings.cpu else {"mode": "reduce-overhead"}
+        function = torch.compile(function, dynamic=False, **how)
+    locked = [
+        [
+            tensor.to(dtype) if tensor.is_floating_point() else tensor
+            for tensor in map(torch.from_numpy, each.values())
+        ]
+        for each in sets
+    ]
+    if not settings.cpu:
+        locked = [[tensor.pin_memory() for tensor in each] for each in locked]
+    given = [tensor.to(settings.device, copy=True) for tensor in locked[0]]
+    new = itertools.cycle(locked)
+
+    def bound() -> Any:
+        with torch.inference_mode():
+            found = function(*given)
+        wait(settings)
+        return found
+
+    def renewed() -> Any:
+        with torch.inference_mode():
+            for tensor, other in zip(given, next(new), strict=True):
+                tensor.copy_(other, non_blocking=True)
+        return bound()
+
+    return Side(bound=bound, renewed=renewed)
 
 
 def with_new_inputs(
     settings: Settings, model: Any, tensors: Tensors
 ) -> tuple[Callable[[Tensors], Any], bool]:
     """A bound call that pads and copies other tensors of such sizes; whether it is captured."""
-    if settings.cpu and not hasattr(model, "bind"):
-        return lambda given: model.run({k: v.numpy() for k, v in given.items()}), False
     call = model.bind(tensors)
 
     def run(given: Tensors) -> Any:
@@ -154,29 +221,6 @@ def plain_with_new_inputs(settings: Settings, session: Any) -> Callable[[Tensors
     return run
 
 
-def compiled(settings: Settings, network: Any, tensors: Tensors, precision: str, mode: str) -> Call:
-    """`torch.compile` in `mode` for exactly these shapes; half precision takes half inputs."""
-    torch._dynamo.reset()
-    dtype = torch.float16 if precision == "float16" else torch.float32
-    network = network.to(settings.device, dtype)
-    given = [
-        tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors.values()
-    ]
-    if settings.cpu:
-        # Without a compiler for the host: it tries the program.
-        function = torch.compile(network, backend="eager", dynamic=False)
-    else:
-        function = torch.compile(network, mode=mode, dynamic=False)
-
-    def run() -> Any:
-        with torch.inference_mode():
-            found = function(*given)
-        wait(settings)
-        return found
-
-    return run
-
-
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
     """The maximum |difference| of outputs, as a share of the second's maximum value."""
     return max(
@@ -186,15 +230,3 @@ def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
         )
         for name, value in theirs.items()
     )
-
-
-def free_bytes() -> int:
-    """Free memory of the device, after what torch holds for later was given back."""
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info()[0])
-
-
-def trim_host() -> None:
-    """Give back what the C library keeps; big models are loaded in turn."""
-    ctypes.CDLL(None).malloc_trim(0)

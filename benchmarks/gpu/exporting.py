@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu.cases import Settings
-from benchmarks.gpu.child import one_record
+from benchmarks.gpu.child import ChildFailedError, one_record
 
 _HALF_SECONDS = 300
 
@@ -42,18 +42,23 @@ def export(settings: Settings, names: Sequence[str]) -> dict[str, str]:
     return failed
 
 
-def in_type(model: Path, precision: str) -> Path:
+def in_type(model: Path, precision: str) -> Path | None:
     """The model for a plain session: in half precision as ONNX Runtime's own tool converts it.
 
-    Inputs and outputs keep their types.
+    Inputs and outputs keep their types.  None if the tool fails: it is asked once.
     """
     if precision != "float16":
         return model
     path = model.with_name(f"{model.stem}-half.onnx")
-    if not path.exists():
+    failed = path.with_suffix(".failed")
+    if not path.exists() and not failed.exists():
         request = {"model": str(model), "path": str(path)}
-        one_record("exporting:halve", request, seconds=_HALF_SECONDS)
-    return path
+        try:
+            one_record("exporting:halve", request, seconds=_HALF_SECONDS)
+        except ChildFailedError as error:
+            failed.write_text(str(error))
+            print(f"{path.stem}: {error}", flush=True)
+    return path if path.exists() else None
 
 
 def halve(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime")
+_PACKAGES = (
+    *("torch", "transformers", "timm", "torchvision", "triton"),
+    *("onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime"),
+)
 
 
 def describe(request: dict[str, Any]) -> Iterator[dict[str, str]]:

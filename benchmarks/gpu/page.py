@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu.results import Record, marked, why_failed
-from benchmarks.gpu.tables import SECTIONS, latency_table, summary
+from benchmarks.gpu.tables import SECTIONS, calls_table, summary
 
 PAGE = ROOT / "docs" / "benchmarks-gpu.md"
 BY_HAND = ROOT / "benchmarks" / "data" / "gpu-missed.md"
@@ -16,13 +16,14 @@ _INTRODUCTION = """\
 # Benchmarks on a GPU
 
 Written by `python -m benchmarks.gpu --table` from `benchmarks/data/gpu.jsonl`, which keeps every
-sample. Both sides of a ratio take turns within one process, with inputs and outputs on the device,
-and wait for the device after each call; medians. `torch.compile` is `reduce-overhead`, compiled for
-each shape, with half inputs for half precision; at batch 8 also `max-autotune`, in a process of its
-own. Limits are judged on calls of tensors that stay bound; "with new inputs" also copies them
-within the device at each call. A row of older sources than the newest names them and its date, and
-one of another GPU than most names that. The plain session is ONNX Runtime's CUDA provider with its
-default options on the same exported model, for fp16 converted by
+sample. Cases, sides and limits are those of [ADR 99](adr/0099-gpu-cases.md). The sides of a ratio
+take turns within one process and wait for the device after each call, whose outputs stay there;
+medians. Inputs stay on the device, or come from page-locked memory of the host, which each side
+copies in its own types. torch's side is the better of `torch.compile` in the mode
+`reduce-overhead`, for each shape, and eager, with half inputs for half precision. Kernels alone are
+recorded by CUPTI in another process. A row of older sources than the newest names them and its
+date, and one of another GPU than most names that. The plain session is ONNX Runtime's CUDA provider
+with its default options on the same exported model, for fp16 converted by
 `onnxruntime.transformers.float16`, inputs and outputs bound on the device. Where processes are
 timed from their start, those of aotc and of plain sessions find byte code, as pip leaves it, and
 aotc finds the artifact in its store, as in every load but a machine's first.
@@ -36,8 +37,6 @@ _COMMANDS = (
     "ci/gpu.sh WHEELS                        # the tests of tests/gpu",
     "python -m benchmarks.gpu --artifacts --models build/gpu/models      # all builds at once",
     "python -m benchmarks.gpu --models build/gpu/models --out build/gpu",
-    "python -m benchmarks.gpu autotune --artifacts --models build/gpu/models",
-    "python -m benchmarks.gpu autotune --models build/gpu/models --out build/gpu",
     "python -m benchmarks.gpu --table build/gpu/gpu.jsonl",
 )
 _MACHINE = ("gpu", "capability", "driver", "cuda", "cudnn", "python")
@@ -58,13 +57,14 @@ def text(records: Sequence[Record], missed: str = "") -> str:
     limits = summary(records)
     if limits:
         parts += ["## Limits\n", _table(("What", "Asked", "Measured", ""), limits)]
-    measured = latency_table(records)
+    measured = calls_table(records)
     if measured:
         header: Sequence[str] = (
-            "Case", "aotc", "aotc, with new inputs", "torch.compile", "max-autotune",
-            "plain session", "to torch.compile", "to the better of both", "to the plain session",
+            "Case", "aotc", "torch.compile", "eager", "plain session", "to the better of torch",
+            "kernels, aotc / Inductor", "of Inductor's",
         )  # fmt: skip
-        parts += ["## Latency, ms\n", _table(header, measured)]
+        title = "## Calls, ms: of tensors that stay / with new inputs\n"
+        parts += [title, _table(header, measured)]
     for title, columns, rows in SECTIONS:
         lines = rows(records)
         if lines:

@@ -1,8 +1,7 @@
-"""torch.compile's max-autotune for the row `autotune`, several cases side by side and ahead of it.
+"""torch.compile for the rows `calls` and `kernels`, several cases side by side and ahead of them.
 
-A case takes one to nine minutes, most of it in compilers on the host.  What the row finds of it are
-Triton's binaries.  torch.compile's choices among them were timed beside other work, so they are
-kept apart: the row makes them anew, in a process that has the GPU to itself.
+What the rows find of it are Triton's binaries.  torch.compile's choices among them were timed
+beside other work, so they are kept apart: the rows make them anew, with the GPU to themselves.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Only, Settings
+from benchmarks.gpu.cases import NETWORKS, Only, Settings
 from benchmarks.gpu.child import ChildFailedError, OutOfTimeError, one_record
-from benchmarks.gpu.rows.latency import AUTOTUNE_SECONDS, AUTOTUNED
+from benchmarks.gpu.inputs import inputs_at
 
-AT_ONCE = 3
+SECONDS, AT_ONCE = 300, 4
 
 
 def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> list[str]:
-    """Compile the cases of the row; returns what failed."""
+    """Compile the cases of the rows; returns what failed."""
     started = time.monotonic()
     threads = max(2, (os.cpu_count() or 1) // AT_ONCE)
     environment = {
@@ -32,23 +31,24 @@ def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> li
 
     def compiled(case: tuple[str, str]) -> str:
         name, precision = case
-        request = {"settings": settings.to_json(), "network": name, "precision": precision}
+        request = {
+            "settings": settings.to_json(),
+            "network": name,
+            "precision": precision,
+            "batches": [n for n in settings.batches(NETWORKS[name]) if only.batch(n)],
+        }
         try:
-            found = one_record(
-                "precompiling:compile_one",
-                request,
-                seconds=AUTOTUNE_SECONDS,
-                environment=environment,
+            one_record(
+                "precompiling:compile_one", request, seconds=SECONDS, environment=environment
             )
         except (ChildFailedError, OutOfTimeError) as error:
             return f"{name}, {precision}: {error}"
-        print(f"   … compiled {name}, {precision} in {found['seconds']:.0f} s", flush=True)
         return ""
 
     cases = [
         (name, precision)
         for name in networks
-        for precision in filter(only.precision, settings.precisions)
+        for precision in settings.precisions(NETWORKS[name], only)
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failed = [line for line in pool.map(compiled, cases) if line]
@@ -57,17 +57,15 @@ def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> li
 
 
 def compile_one(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """In a fresh process: compile at the row's batch, and run once."""
+    """In a fresh process: compile at the rows' batches, and run once at each."""
     from benchmarks.gpu import contenders
 
     contenders.prepare_torch()
     from benchmarks.gpu import networks
-    from benchmarks.gpu.inputs import inputs_at
 
     settings, name = Settings.from_json(request["settings"]), request["network"]
-    sizes = NETWORKS[name].sizes(AUTOTUNED_BATCH)
-    tensors = contenders.on_device(settings, inputs_at(settings.model(name), sizes))
     module = networks.network(name, settings.small)
-    started = time.perf_counter()
-    contenders.compiled(settings, module, tensors, request["precision"], AUTOTUNED)()
-    yield {"seconds": time.perf_counter() - started}
+    for batch in request["batches"]:
+        sets = [inputs_at(settings.model(name), NETWORKS[name].sizes(batch))]
+        contenders.theirs(settings, module, sets, request["precision"], compiles=True).bound()
+    yield {"batches": len(request["batches"])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,15 +41,17 @@ class Run:
         kept = [record for path in self.files for record in results.read(path)]
         return self.again or (row, case) not in results.done(kept, self.sources)
 
-    def cases(self, row: str) -> Iterator[tuple[str, Network, Path]]:
+    def cases(
+        self, row: str, names: Collection[str] = NETWORKS
+    ) -> Iterator[tuple[str, Network, Path]]:
         """The case, the network and its exported model of each that a row is still to measure.
 
-        Such rows take the first precision alone.
+        Such rows take the first precision alone, and of the networks those of `names`.
         """
-        for name in self.networks:
-            case = f"{name}/{self.settings.precisions[0]}"
+        for network in (NETWORKS[name] for name in self.networks if name in names):
+            case = f"{network.name}/{self.settings.precisions(network)[0]}"
             if self.wants(row, case):
-                yield case, NETWORKS[name], self.settings.model(name)
+                yield case, network, self.settings.model(network.name)
 
     def keep(self, row: str, record: dict[str, Any]) -> None:
         """Write a record, and show it."""

@@ -1,82 +1,93 @@
-"""Rows of the page's tables: ratios of medians, their geometric means, and the limits."""
+"""Rows of the page's tables: ratios of medians, their geometric means by group, and the limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import geometric_mean, median
 
-from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISION_TITLES, PRECISIONS, Network
+from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISION_TITLES, Group, Network, case_name
 from benchmarks.gpu.results import Record, merged, why_failed
-from benchmarks.gpu.rows.pauses import PAUSES, label
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.stages import label as stage_label
 
 Row = tuple[str, ...]
-OURS, TORCH, PLAIN = "aotc", "torch.compile", "plain session"
-COPYING = "aotc, with new inputs"
-MEAN_LIMIT, WORST_LIMIT, PLAIN_LIMIT = 0.9, 1.1, 0.6
+OURS, TORCH, EAGER, PLAIN = "aotc", "torch.compile", "eager", "plain session"
+NEW = ", new inputs"
+BOUND_LIMIT, NEW_LIMIT, KERNELS_LIMIT, WORST_LIMIT, PLAIN_LIMIT = 0.8, 0.9, 1.05, 1.25, 0.6
 COMPILE_START_LIMIT, PLAIN_START_LIMIT = 0.1, 1.0
 LENGTHS_LIMIT, BIND_LIMIT, MEMORY_LIMIT, FIRST_LIMIT = 1.5, 10.0, 1.3, 1.2
+BUILD_LIMIT, LOAD_LIMIT = 60.0, 2.0
+_RESAMPLES, _LONGEST = 2000, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Medians of one case in ms, and ratios, each within the run that measured both sides."""
+    """One case: medians by side in ms, each within the process that measured all of them.
+
+    `kernels` are of one call, in ms, by side; the other side of ratios is the better of
+    torch.compile and eager, and Inductor's kernels.
+    """
 
     network: Network
     precision: str
     batch: int
-    ours: float
-    copying: float | None
-    torch: float
-    autotuned: float | None
-    plain: float
-    to_torch: float
-    to_better: float
-    to_plain: float
+    captured: bool
+    medians: dict[str, float]
+    kernels: dict[str, float]
     mark: str = ""
 
     @property
     def title(self) -> str:
-        """As the table names it."""
+        """As the tables name it."""
         precision = PRECISION_TITLES[self.precision]
-        return f"{self.network.title}, {precision}, batch {self.batch}{self.mark}"
+        without = "" if self.captured else ", no graph"
+        return f"{self.network.title}, {precision}, batch {self.batch}{without}{self.mark}"
+
+    @property
+    def bound(self) -> float:
+        """The ratio with tensors that stay."""
+        return self.medians[OURS] / self.best()
+
+    @property
+    def new(self) -> float:
+        """The ratio with new inputs."""
+        return self.medians[OURS + NEW] / self.best(NEW)
+
+    @property
+    def to_plain(self) -> float | None:
+        """The ratio to a plain session; None if there was none."""
+        return self.medians[OURS] / self.medians[PLAIN] if PLAIN in self.medians else None
+
+    @property
+    def alone(self) -> float | None:
+        """The ratio of kernels alone; None if they were not recorded."""
+        return self.kernels[OURS] / self.kernels[TORCH] if self.kernels.get(TORCH) else None
+
+    def best(self, way: str = "") -> float:
+        """Milliseconds of torch's better side."""
+        return min(self.medians[TORCH + way], self.medians[EAGER + way])
 
 
-def cases(records: Iterable[Record]) -> list[Case]:
+def cases(records: Sequence[Record]) -> list[Case]:
     """The measured cases, in the order of networks, precisions and batches."""
-    found = merged(records)
+    recorded = {record["case"]: record["kernels"] for record in _of(records, "kernels")}
     result = []
-    for (row, name), record in found.items():
-        if row != "latency" or why_failed(record):
-            continue
-        network, precision, batch = name.split("/")
-        milliseconds = _medians(record)
-        mark = record.get("mark", "")
-        autotuned, to_torch = None, milliseconds[OURS] / milliseconds[TORCH]
-        to_better = to_torch
-        other = found.get(("autotune", name))
-        if other is not None and not why_failed(other):
-            tuned = _medians(other)
-            autotuned = tuned[TORCH]
-            if (other_mark := other.get("mark", "")) != mark:
-                mark += f" with max-autotune{other_mark or ' of the newest'}"
-            to_better = max(to_torch, tuned[OURS] / tuned[TORCH])
+    for record in _of(records, "calls"):
+        network, precision, batch = record["case"].split("/")
+        kernels = recorded.get(record["case"], {})
         result.append(
             Case(
                 network=NETWORKS[network],
                 precision=precision,
                 batch=int(batch),
-                ours=milliseconds[OURS],
-                copying=milliseconds.get(COPYING),
-                mark=mark,
-                torch=milliseconds[TORCH],
-                autotuned=autotuned,
-                plain=milliseconds[PLAIN],
-                to_torch=to_torch,
-                to_better=to_better,
-                to_plain=milliseconds[OURS] / milliseconds[PLAIN],
+                captured=record["captured"],
+                medians=_medians(record),
+                kernels={side: each["seconds"] * 1e3 for side, each in kernels.items()},
+                mark=record.get("mark", ""),
             )
         )
     names, kinds = list(NETWORKS), list(PRECISION_TITLES)
@@ -84,48 +95,83 @@ def cases(records: Iterable[Record]) -> list[Case]:
     return result
 
 
-def latency_table(records: Iterable[Record]) -> list[Row]:
-    """A row for each case."""
+def calls_table(records: Sequence[Record]) -> list[Row]:
+    """A row for each case: milliseconds by side, bound and with new inputs, and the ratios."""
+    sides = (OURS, TORCH, EAGER)
     return [
         (
             case.title,
-            f"{case.ours:.3f}",
-            "" if case.copying is None else f"{case.copying:.3f}",
-            f"{case.torch:.3f}",
-            "" if case.autotuned is None else f"{case.autotuned:.3f}",
-            f"{case.plain:.3f}",
-            f"{case.to_torch:.2f}",
-            f"{case.to_better:.2f}",
-            f"{case.to_plain:.2f}",
+            *(f"{case.medians[side]:.3f} / {case.medians[side + NEW]:.3f}" for side in sides),
+            f"{case.medians[PLAIN]:.3f}" if PLAIN in case.medians else "",
+            f"{case.bound:.2f} / {case.new:.2f}",
+            " / ".join(f"{case.kernels[side]:.3f}" for side in (OURS, TORCH) if case.kernels),
+            "" if case.alone is None else f"{case.alone:.2f}",
         )
         for case in cases(records)
     ]
 
 
 def summary(records: Sequence[Record]) -> list[Row]:
-    """What is asked, what was measured, and whether it holds.
+    """What is asked, what was measured, and whether it holds."""
+    return [*_of_calls(cases(records)), *_of_other_rows(records)]
 
-    The limits of latency are for all cases: there is no verdict on fewer.
-    """
-    judged = [case for case in cases(records) if case.network.judged]
+
+def _of_calls(measured: Sequence[Case]) -> Iterator[Row]:
+    """The limits of all cases, and of each group; there is no verdict on fewer than there are."""
+    if not measured:
+        return
+    groups: tuple[Group | None, ...] = (None, *GROUPS)
+    for group in groups:
+        found = [case for case in measured if group in (None, case.network.group)]
+        many = sum(
+            len(network.precisions) * len(network.batches)
+            for network in NETWORKS.values()
+            if group in (None, network.group)
+        )
+        of = group or "all"
+        for what, limit, name in (
+            ("to the better of torch.compile and eager", BOUND_LIMIT, "bound"),
+            ("the same with new inputs", NEW_LIMIT, "new"),
+            ("kernels alone, to Inductor's", KERNELS_LIMIT, "alone"),
+        ):
+            ratios = [value for case in found if (value := getattr(case, name)) is not None]
+            if not ratios:
+                continue
+            low, high = interval(ratios)
+            mean = geometric_mean(ratios)
+            title = f"{what}, {of}: geometric mean of {len(ratios)} of {many}"
+            row = (title, f"≤ {limit:g}", f"{mean:.3f} ({low:.3f} to {high:.3f})")
+            yield (*row, _verdict(round(mean, 3) <= limit) if len(ratios) == many else "not judged")
+        if group is None and found:
+            for what, name in (("", "bound"), (" with new inputs", "new")):
+                worst = max(found, key=attrgetter(name))
+                title = f"the worst{what}: {worst.title}"
+                yield _at_most(title, getattr(worst, name), WORST_LIMIT)
+    plain = [case.to_plain for case in measured if case.network.group == "tuned"]
+    if ratios := [ratio for ratio in plain if ratio is not None]:
+        title = f"to a plain session, tuned: geometric mean of {len(ratios)}"
+        yield _at_most(title, geometric_mean(ratios), PLAIN_LIMIT)
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Where 95 % of geometric means lie of cases that are drawn from these again (bootstrap)."""
+    generator, logs = random.Random(0), [math.log(ratio) for ratio in ratios]
+    means = sorted(sum(generator.choices(logs, k=len(logs))) / len(logs) for _ in range(_RESAMPLES))
+    return math.exp(means[_RESAMPLES // 40]), math.exp(means[-1 - _RESAMPLES // 40])
+
+
+def _of_other_rows(records: Sequence[Record]) -> list[Row]:
     rows: list[Row] = []
-    if judged:
-        wanted = sum(len(NETWORKS[name].batches) for name in JUDGED) * len(PRECISIONS)
-        many = f"{len(judged)} of {wanted} cases"
-        better = [case.to_better for case in judged]
-        worst = max(judged, key=lambda case: case.to_better)
-        mean = geometric_mean(better)
-        rows += [
-            _at_most(f"to torch.compile, geometric mean of {many}", mean, MEAN_LIMIT),
-            _at_most(f"to torch.compile, the worst: {worst.title}", worst.to_better, WORST_LIMIT),
-            _at_most(
-                f"to a plain session, geometric mean of {many}",
-                geometric_mean([case.to_plain for case in judged]),
-                PLAIN_LIMIT,
-            ),
-        ]
-        if len(judged) < wanted:
-            rows = [(*row[:3], "not judged") for row in rows]
+    for record in _of(records, "load"):
+        medians, built = _medians(record), record["build"]
+        seconds, beside = built["seconds"], built["at_once"]
+        verdict = _verdict(seconds <= BUILD_LIMIT) if beside == 1 else f"{beside} at once"
+        rows.append(
+            (f"build, {_title(record)}, s", f"≤ {BUILD_LIMIT:g}", f"{seconds:.0f}", verdict)
+        )
+        if PLAIN in medians:
+            rows.append(_at_most(f"load, {_title(record)}, to a plain session's first run",
+                                 medians[OURS] / medians[PLAIN], LOAD_LIMIT))  # fmt: skip
     for record in _of(records, "first_answer"):
         medians = _medians(record)
         title = f"process start to the first answer, {_title(record)}"
@@ -184,20 +230,6 @@ def first_requests(records: Iterable[Record]) -> list[Row]:
     ]
 
 
-def requests_after_pauses(records: Iterable[Record]) -> list[Row]:
-    """Milliseconds of a request by pause and side."""
-    return [
-        (
-            _title(record),
-            *(
-                " / ".join(f"{_medians(record)[label(side, pause)]:.2f}" for side in (OURS, PLAIN))
-                for pause in PAUSES
-            ),
-        )
-        for record in _of(records, "pauses")
-    ]
-
-
 def overheads(records: Iterable[Record]) -> list[Row]:
     """Microseconds of a call by side."""
     sides = ("I/O binding", "bind", "bind, with new inputs")
@@ -233,25 +265,64 @@ def length_rows(records: Iterable[Record]) -> list[Row]:
     return rows
 
 
-def statics(records: Iterable[Record]) -> list[Row]:
-    """Milliseconds of one dynamic variant and of a static one, and the ratio."""
-    rows = []
-    for record in _of(records, "static"):
-        medians = _medians(record)
-        network, precision, batch = record["case"].split("/")
-        title = f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}, batch {batch}"
-        rows.append(
-            (
-                f"{title}{record.get('mark', '')}",
-                *(f"{medians[form]:.3f}" for form in ("dynamic", "static")),
-                f"{medians['static'] / medians['dynamic']:.2f}",
-            )
-        )
+def builds(records: Iterable[Record]) -> list[Row]:
+    """Seconds of a build, of its longest stages, and how many builds ran at once."""
+    rows: list[Row] = []
+    for record in _of(records, "load"):
+        built = record["build"]
+        longest = sorted(built["stages"].items(), key=lambda item: -item[1])[:_LONGEST]
+        stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in longest)
+        rows.append((_title(record), f"{built['seconds']:.0f}", str(built["at_once"]), stages))
     return rows
 
 
+def loads(records: Iterable[Record]) -> list[Row]:
+    """Seconds and MiB of the device of a load, and of a plain session and its first run."""
+    return [
+        (
+            _title(record),
+            *(f"{_medians(record)[s] / 1e3:.2f}" if s in record["samples"] else "" for s in sides),
+            *(f"{record['bytes'][s] / 2**20:.0f}" if record["bytes"].get(s) else "" for s in sides),
+        )
+        for record in _of(records, "load")
+        for sides in [(OURS, PLAIN)]
+    ]
+
+
+def kernels(records: Sequence[Record]) -> list[Row]:
+    """Of the cases whose kernels take longer than Inductor's: the longest kernels of ours."""
+    rows: list[Row] = []
+    for case in cases(records):
+        if case.alone is None or case.alone <= KERNELS_LIMIT:
+            continue
+        name = case_name(case.network.name, case.precision, case.batch)
+        record = merged(records)["kernels", name]
+        shown = [
+            f"{1e6 * seconds:.0f} µs in {count:g} `{_shortened(kernel)}`"
+            for kernel, seconds, count in record["kernels"][OURS]["longest"][:_LONGEST]
+        ]
+        rows.append((case.title, f"{case.alone:.2f}", ", ".join(shown)))
+    return rows
+
+
+def _shortened(kernel: str) -> str:
+    """A kernel's name without what a template is filled with, and nothing that ends a cell."""
+    return kernel.partition("<")[0].replace("|", "/").replace("`", "'")[-60:]
+
+
 # Title, header and rows of each further table.
-SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] = (
+SECTIONS: tuple[tuple[str, Row, Callable[[Sequence[Record]], list[Row]]], ...] = (
+    (
+        f"Kernels that take more than {KERNELS_LIMIT:g} of Inductor's, and the longest of them",
+        ("Case", "to Inductor's", "longest"),
+        kernels,
+    ),
+    ("Builds, s", ("Case", "whole", "at once", "longest stages"), builds),
+    (
+        "A load, and a plain session with its first run: s, and MiB of the device",
+        ("Case", f"{OURS}, s", f"{PLAIN}, s", f"{OURS}, MiB", f"{PLAIN}, MiB"),
+        loads,
+    ),
     (
         "Process start to the first answer, ms",
         ("Case", OURS, PLAIN, TORCH, "torch.compile with its cache"),
@@ -264,21 +335,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] =
     ),
     ("First request after `ready`, ms", ("Case", "first", "later"), first_requests),
     (
-        f"A request after a pause, ms: {OURS} / {PLAIN}",
-        ("Case", "none", *(f"{pause * 1e3:g} ms" for pause in PAUSES[1:])),
-        requests_after_pauses,
-    ),
-    (
         "A call of one Relu, µs",
         ("Case", "I/O binding", "bind", "bind, with new inputs"),
         overheads,
     ),
-    ("Device memory, MiB", ("Case", "one size", "eight sizes"), memories),
-    (
-        "A static variant for each captured size, ms",
-        ("Case", "one dynamic variant", "static variants", "static to dynamic"),
-        statics,
-    ),
+    ("Device memory by captured sizes, MiB", ("Case", "one size", "eight sizes"), memories),
     (
         "Log-normal lengths, requests a second",
         ("Case", OURS, PLAIN, "buckets", "how"),

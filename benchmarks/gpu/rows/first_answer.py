@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.byte_code import compile_packages
 from benchmarks.fresh import ROOT
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
-from benchmarks.gpu.cases import AUTOTUNED_BATCH, Network, Settings
+from benchmarks.gpu.cases import ONE_BATCH, TUNED, Network, Settings
 from benchmarks.gpu.child import ChildFailedError
 from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.inputs import inputs_at
@@ -40,10 +40,10 @@ IMPORTED = ("aotc", "onnxruntime", "numpy", "cryptography", "yaml", "rfc8785", "
 def run(run: Run) -> None:
     """Measure each wanted network in the first precision."""
     settings = run.settings
-    precision = settings.precisions[0]
     compile_packages(*IMPORTED)
-    for case, network, model in run.cases("first_answer"):
+    for case, network, model in run.cases("first_answer", TUNED):
         with run.guarded("first_answer", [case]):
+            precision = settings.precisions(network)[0]
             samples = _measure(settings, network, model, precision)
             run.keep("first_answer", {"case": case, "samples": samples})
 
@@ -51,7 +51,7 @@ def run(run: Run) -> None:
 def _measure(
     settings: Settings, network: Network, model: Path, precision: str
 ) -> dict[str, list[float]]:
-    sizes = network.sizes(2 if settings.small else AUTOTUNED_BATCH)
+    sizes = network.sizes(2 if settings.small else ONE_BATCH)
     fields = profile_fields(settings, precision, batch_dims([sizes["batch"]], network.dims))
     built = artifact(settings, model, f"{precision}-1-size", fields)
     inputs = settings.folder / "models" / f"{model.stem}.npz"

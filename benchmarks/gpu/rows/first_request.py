@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
-from benchmarks.gpu.cases import NETWORKS, Settings
+from benchmarks.gpu.cases import NETWORKS, TUNED, Settings
 from benchmarks.gpu.child import one_record
 from benchmarks.gpu.run import Run
 
@@ -23,9 +23,9 @@ FIRST, STEADY = "first", "steady"
 def run(run: Run) -> None:
     """Measure each wanted network in the first precision, with all its batches captured."""
     settings = run.settings
-    precision = settings.precisions[0]
-    for case, network, model in run.cases("first_request"):
+    for case, network, model in run.cases("first_request", TUNED):
         with run.guarded("first_request", [case]):
+            precision = settings.precisions(network)[0]
             batches = settings.batches(network)
             fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
             request = {

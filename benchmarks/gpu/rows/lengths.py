@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.artifacts import artifact, profile_fields
-from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.cases import NETWORKS, Settings
 from benchmarks.gpu.child import ChildFailedError, one_record
 from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.run import Run
@@ -31,7 +31,7 @@ GIVEN = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 def run(run: Run) -> None:
     """Learn, build and measure at each batch."""
     settings = run.settings
-    precision = settings.precisions[0]
+    precision = settings.precisions(NETWORKS["bert"])[0]
     if "bert" not in run.networks:
         return
     model = settings.model("bert")
@@ -87,7 +87,7 @@ def _learned(settings: Settings, precision: str, batch: int) -> tuple[dict[str, 
             return given, f"given, as learning failed: {error}"
         kept.write_text(json.dumps(found))
     found = json.loads(kept.read_text())
-    how = f"learned: {found['verdict']}; a new size takes {found['new_size'] * 1e3:.1f} ms more"
+    how = f"learned: {found['verdict']}; a new size takes {found['new_size_seconds'] * 1e3:.1f} ms more"
     return {"batch": batch, **found["dims"]}, how
 
 

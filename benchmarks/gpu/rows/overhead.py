@@ -55,13 +55,14 @@ def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     settings, capture = Settings.from_json(request["settings"]), request["capture"]
     path = Path(request["model"])
     model = aotc.load(request["artifact"], store=settings.store)
-    tensors = contenders.on_device(settings, inputs_at(path, {"batch": BATCH}))
+    inputs = inputs_at(path, {"batch": BATCH})
+    tensors = contenders.on_device(settings, inputs)
     # The provider's other options are those of the artifact.
     options = {"enable_cuda_graph": "1", "use_tf32": "0"} if capture else {"use_tf32": "0"}
     session = contenders.plain_session(settings, path, **options)
     plain, _ = contenders.plain(settings, session, tensors, graph="1" if capture else None)
-    ours, captured = contenders.bound(settings, model, tensors)
-    calls = {OURS: ours, THEIRS: plain}
+    ours = contenders.ours(settings, model, [inputs])
+    calls = {OURS: ours.bound, THEIRS: plain}
     if hasattr(model, "bind"):
         call = model.bind(tensors)
 
@@ -71,4 +72,4 @@ def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
         calls[COPYING] = copying
     samples = blocks_by_turns(calls, settings.rounds(BLOCKS), 20 if settings.small else SIZE)
-    yield {"case": request["case"], "samples": samples, "captured": captured}
+    yield {"case": request["case"], "samples": samples, "captured": ours.captured}
