@@ -17,21 +17,9 @@ from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu import page, results
-from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISIONS, Only, Settings
+from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISIONS, ROWS, Only, Settings
 from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
 from benchmarks.gpu.run import Run
-
-# In this order.
-ROWS = (
-    "calls",
-    "kernels",
-    "load",
-    "overhead",
-    "first_request",
-    "memory",
-    "lengths",
-    "first_answer",
-)
 
 
 def main() -> int:

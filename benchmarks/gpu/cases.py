@@ -14,6 +14,17 @@ from typing import Any, Literal
 Sizes = Mapping[str, int]
 Group = Literal["tuned", "named", "untouched"]
 GROUPS: tuple[Group, ...] = ("tuned", "named", "untouched")
+# What is measured, in this order; each is a module of `benchmarks.gpu.rows`.
+ROWS = (
+    "calls",
+    "kernels",
+    "load",
+    "overhead",
+    "first_request",
+    "memory",
+    "lengths",
+    "first_answer",
+)
 PRECISIONS = ("float16", "tf32")
 # Half precision of the CPU is not what is measured.
 CPU_PRECISIONS = ("keep",)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fresh import ROOT
+from benchmarks.gpu.cases import ROWS
 
 KEPT = ROOT / "benchmarks" / "data" / "gpu.jsonl"
 # Of answers in each precision, to those of a plain session, as a share of the largest value.
@@ -112,9 +113,13 @@ def done(records: Iterable[Record], sources: str) -> set[Key]:
 
 
 def keep(files: Iterable[Path], kept: Path = KEPT) -> list[Record]:
-    """Merge the lines of `files` into `kept`, sorted; returns all of them."""
-    records = [*read(kept), *(record for path in files for record in read(path))]
-    found = [record for _, record in sorted(merged(records).items())]
+    """Merge the lines of `files` into `kept`, sorted; returns all of them.
+
+    What rows measured that are there no more is left out.
+    """
+    records = [record for path in (kept, *files) for record in read(path)]
+    known = [record for record in records if record["row"] in ROWS]
+    found = [record for _, record in sorted(merged(known).items())]
     kept.parent.mkdir(parents=True, exist_ok=True)
     partial = kept.with_suffix(".partial")
     text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in found)

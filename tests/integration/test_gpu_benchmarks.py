@@ -10,8 +10,7 @@ import pytest
 from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
-from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
-from benchmarks.gpu.rows.pauses import PAUSES, label
+from benchmarks.gpu.cases import GROUPS, NETWORKS, ROWS, Only, Settings, case_name
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.stages import label as stage_label
@@ -20,15 +19,29 @@ from benchmarks.gpu.timing import blocks_by_turns, by_turns
 MACHINE = {"gpu": "A GPU", "driver": "1.2", "aotc": "0.1"}
 
 
-def latency(case: str, row: str = "latency", **milliseconds: float) -> dict[str, Any]:
+def calls(case: str, **milliseconds: float) -> dict[str, Any]:
+    """Of the sides `ours`, `torch`, `eager` (slower) and `plain`; `new_` are with new inputs."""
     sides = {
         "ours": "aotc",
-        "copying": "aotc, with new inputs",
+        "new_ours": "aotc, new inputs",
         "torch": "torch.compile",
+        "new_torch": "torch.compile, new inputs",
+        "eager": "eager",
+        "new_eager": "eager, new inputs",
         "plain": "plain session",
     }
-    samples = {sides[name]: [ms / 1e3] * 3 for name, ms in milliseconds.items()}
-    return record(row, case, samples=samples)
+    found = {**{"eager": 1e3, "new_ours": 9.0, "new_torch": 10.0, "new_eager": 1e3}, **milliseconds}
+    samples = {sides[name]: [ms / 1e3] * 3 for name, ms in found.items()}
+    return record("calls", case, samples=samples, captured=True)
+
+
+def kernels(case: str, ours: float, torch: float) -> dict[str, Any]:
+    """Milliseconds of kernels by side."""
+    found = {
+        side: {"seconds": ms / 1e3, "longest": [["kernel<float|half>", ms / 2e3, 3.0]]}
+        for side, ms in {"aotc": ours, "torch.compile": torch}.items()
+    }
+    return record("kernels", case, kernels=found)
 
 
 def record(row: str, case: str, **fields: Any) -> dict[str, Any]:
@@ -37,47 +50,68 @@ def record(row: str, case: str, **fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_ratios_are_of_one_run_and_the_better_of_both_compilers_counts() -> None:
+def every_case() -> list[str]:
+    return [
+        case_name(network.name, precision, batch)
+        for network in NETWORKS.values()
+        for precision in network.precisions
+        for batch in network.batches
+    ]
+
+
+def test_the_better_of_torch_counts_and_kernels_are_of_inductor() -> None:
+    name = "bert/float16/8"
     (case,) = tables.cases(
         [
-            latency("bert/float16/8", ours=1.0, torch=2.0, plain=4.0),
-            # Another run, on a machine twice as slow.
-            latency("bert/float16/8", "autotune", ours=2.0, torch=2.5, plain=8.0),
+            calls(name, ours=1.0, torch=2.0, eager=1.6, new_ours=2.0, new_torch=2.5, plain=4.0),
+            kernels(name, 0.9, 0.6),
         ]
     )
-    assert (case.to_torch, case.to_better, case.to_plain) == (0.5, 0.8, 0.25)
-    assert (case.ours, case.autotuned) == (1.0, 2.5)
+    assert (case.bound, case.new, case.to_plain) == (0.625, 0.8, 0.25)
+    assert case.alone == pytest.approx(1.5)
+    # There is no plain session where ONNX Runtime's tool makes no half of a model.
+    (case,) = tables.cases([calls(name, ours=1.0, torch=2.0)])
+    assert (case.to_plain, case.alone) == (None, None)
 
 
-def test_limits_are_judged_on_the_eighteen_cases_only() -> None:
+def test_each_group_and_all_cases_are_judged() -> None:
+    names = every_case()
+    assert sum(name.split("/")[0] in ("resnet50", "bert", "vit") for name in names) == 18
+    assert sum(network.group == "untouched" for network in NETWORKS.values()) >= 10
     records = [
-        latency(f"{name}/{precision}/{batch}", ours=0.8, torch=1.0, plain=2.0)
-        for name in JUDGED
-        for precision in PRECISIONS
-        for batch in NETWORKS[name].batches
+        measured
+        for name in names
+        for measured in (
+            calls(name, ours=0.7, torch=1.0, new_ours=0.8, new_torch=1.0, plain=2.0),
+            kernels(name, 1.0, 1.0),
+        )
     ]
-    assert len(records) == 18
-    records.append(latency("gpt2/float16/1", ours=9.0, torch=1.0, plain=1.0))
-    mean, worst, plain = tables.summary(records)
-    assert mean == (
-        "to torch.compile, geometric mean of 18 of 18 cases", "≤ 0.9", "0.800", "yes"
+    rows = {row[0]: row[1:] for row in tables.summary(records)}
+    count = len(names)
+    mean = f"geometric mean of {count} of {count}"
+    assert rows[f"to the better of torch.compile and eager, all: {mean}"] == (
+        "≤ 0.8", "0.700 (0.700 to 0.700)", "yes"
     )  # fmt: skip
-    assert worst[2:] == ("0.800", "yes")
-    assert plain[2:] == ("0.400", "yes")
-    records[3] = latency(records[3]["case"], ours=1.2, torch=1.0, plain=2.0)
-    assert tables.summary(records)[1][2:] == ("1.200", "**no**")
+    assert rows[f"the same with new inputs, all: {mean}"][2] == "yes"
+    assert rows[f"kernels alone, to Inductor's, all: {mean}"][:2] == (
+        "≤ 1.05", "1.000 (1.000 to 1.000)"
+    )  # fmt: skip
+    for group in GROUPS:
+        assert sum(f", {group}: " in title for title in rows) >= 3
+    # One that is slower is the worst; a group of which one is missing has no verdict.
+    records[0] = calls(names[0], ours=1.3, torch=1.0, plain=2.0)
+    found = tables.summary(records[:-2])
+    (worst,) = [row for row in found if row[0].startswith("the worst: ")]
+    assert worst[1:] == ("≤ 1.25", "1.300", "**no**")
+    verdicts = {row[3] for row in found if ", untouched: " in row[0]}
+    assert verdicts == {"not judged"}
 
 
-def test_static_variants_are_compared_with_the_dynamic_one() -> None:
-    samples = {"dynamic": [2e-3, 3e-3, 4e-3], "static": [1.5e-3] * 3}
-    (row,) = tables.statics([record("static", "bert/float16/8", samples=samples)])
-    assert row == ("BERT-base, fp16, batch 8", "3.000", "1.500", "0.50")
-
-
-def test_there_is_no_verdict_on_some_of_the_cases() -> None:
-    rows = tables.summary([latency("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)])
-    assert rows[0][0].endswith("1 of 18 cases")
-    assert [row[3] for row in rows] == ["not judged"] * 3
+def test_an_interval_holds_the_mean_and_widens_with_what_differs() -> None:
+    low, high = tables.interval([0.5, 0.7, 0.9, 1.4])
+    assert 0.5 <= low < (0.5 * 0.7 * 0.9 * 1.4) ** 0.25 < high <= 1.4
+    assert tables.interval([0.5, 0.7, 0.9, 1.4]) == (low, high)
+    assert tables.interval([0.8]) == pytest.approx((0.8, 0.8))
 
 
 @pytest.mark.parametrize(
@@ -86,22 +120,24 @@ def test_there_is_no_verdict_on_some_of_the_cases() -> None:
         ("vit/float16/1", {"difference": 0.03}, "more than 0.02"),
         ("vit/float16/1", {"difference": float("nan")}, "more than 0.02"),
         ("vit/tf32/1", {"difference": 0.06}, "more than 0.05"),
-        ("vit/tf32/1", {"captured": False}, "no captured graph"),
         ("vit/tf32/1", {"difference": 0.04, "captured": True}, ""),
-        ("without graphs", {"captured": False}, ""),
+        # A network without a graph is measured as it is served.
+        ("vit/tf32/1", {"captured": False}, ""),
+        ("with graphs", {"captured": False}, "no captured graph"),
     ],
 )
 def test_wrong_answers_and_calls_without_a_graph_do_not_count(
     case: str, fields: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
-    good = latency("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)
-    samples = {"aotc": [1.0], "torch.compile": [1.0], "plain session": [1.0]}
-    found = record("latency", case, samples=samples, **fields)
+    good = calls("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)
+    found = {**calls(case, ours=1.0, torch=1.0), **fields}
+    if case == "with graphs":
+        found["row"] = "overhead"
     assert why in results.why_failed(found) and bool(why) == bool(results.why_failed(found))
     if why:
         assert [one.network.name for one in tables.cases([good, found])] == ["bert"]
         assert results.done([found], "s") == set()
-        assert f"| latency {case} | " in page.text([good, found])
+        assert f"| {found['row']} {case} | " in page.text([good, found])
     run = Run(
         settings=Settings(folder=tmp_path),
         out=tmp_path / "out",
@@ -109,44 +145,44 @@ def test_wrong_answers_and_calls_without_a_graph_do_not_count(
         machine=MACHINE,
         sources="s",
     )
-    run.keep("latency", {"case": case, "samples": samples, **fields})
+    run.keep(found["row"], {"case": case, "samples": found["samples"], **fields})
     assert bool(run.failed) == bool(why)
 
 
 def test_a_row_of_older_sources_says_so() -> None:
-    old = {**latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0), "sources": "old"}
-    new = {**latency("bert/tf32/1", ours=1.0, torch=1.0, plain=1.0), "at": "2026-11-24T01:02:03Z"}
+    old = {**calls("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0), "sources": "old"}
+    new = {**calls("bert/tf32/1", ours=1.0, torch=1.0, plain=1.0), "at": "2026-11-24T01:02:03Z"}
     text = page.text([old, new])
     assert "| ViT-B, float32 with TF32, batch 1 (sources old, 2026-11-23) |" in text
     assert "| BERT-base, float32 with TF32, batch 1 |" in text
 
 
 def test_a_row_of_another_gpu_says_so() -> None:
-    usual = [latency(f"{name}/tf32/1", ours=1.0, torch=1.0, plain=1.0) for name in ("bert", "vit")]
-    other = latency("resnet50/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    usual = [calls(f"{name}/tf32/1", ours=1.0, torch=1.0, plain=1.0) for name in ("bert", "vit")]
+    other = calls("resnet50/tf32/1", ours=1.0, torch=1.0, plain=1.0)
     other |= {"machine": {"gpu": "Another"}, "sources": "old"}
-    newest = latency("vit/tf32/8", ours=1.0, torch=1.0, plain=1.0) | {"at": "2026-11-24T01:02:03Z"}
+    newest = calls("vit/tf32/8", ours=1.0, torch=1.0, plain=1.0) | {"at": "2026-11-24T01:02:03Z"}
     text = page.text([*usual, other, newest])
     assert "| ResNet-50, float32 with TF32, batch 1 (sources old, 2026-11-23, Another) |" in text
     assert "| BERT-base, float32 with TF32, batch 1 |" in text
 
 
 def test_a_failure_does_not_replace_a_result(tmp_path: Path) -> None:
-    good = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
-    failed = record("latency", "vit/tf32/1", failed="out of memory")
+    good = calls("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    failed = record("calls", "vit/tf32/1", failed="out of memory")
     assert list(results.merged([good, failed]).values()) == [good]
     assert list(results.merged([failed, good]).values()) == [good]
     assert results.done([failed], "s") == set()
-    assert results.done([good, failed], "s") == {("latency", "vit/tf32/1")}
+    assert results.done([good, failed], "s") == {("calls", "vit/tf32/1")}
     assert results.done([good], "other sources") == set()
-    assert "| latency vit/tf32/1 | out of memory |" in page.text([failed])
+    assert "| calls vit/tf32/1 | out of memory |" in page.text([failed])
 
 
 def test_results_of_several_runs_are_merged(tmp_path: Path) -> None:
     first, second, kept = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "kept.jsonl"))
-    old = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
-    new = latency("vit/tf32/1", ours=2.0, torch=1.0, plain=1.0)
-    other = latency("bert/tf32/1", ours=3.0, torch=1.0, plain=1.0)
+    old = calls("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    new = calls("vit/tf32/1", ours=2.0, torch=1.0, plain=1.0)
+    other = calls("bert/tf32/1", ours=3.0, torch=1.0, plain=1.0)
     results.append(first, old)
     results.append(first, other)
     results.append(second, new)
@@ -154,6 +190,9 @@ def test_results_of_several_runs_are_merged(tmp_path: Path) -> None:
         file.write('{"row": "laten')  # a process that was killed
     assert results.keep([first, second], kept) == [other, new]
     assert results.read(kept) == [other, new]
+    # Of a row that is there no more.
+    results.append(first, {**old, "row": "static"})
+    assert results.keep([first, second], kept) == [other, new]
     # The next merge adds to what is kept.
     assert results.keep([], kept) == [other, new]
 
@@ -161,7 +200,15 @@ def test_results_of_several_runs_are_merged(tmp_path: Path) -> None:
 def test_the_page_tells_all_rows() -> None:
     seconds = {"aotc": [0.5], "plain session": [1.0], "torch.compile": [10.0]}
     records = [
-        latency("resnet50/float16/64", ours=3.0, copying=3.2, torch=3.0, plain=5.0),
+        calls("resnet50/float16/64", ours=3.0, new_ours=3.2, torch=3.0, plain=5.0),
+        kernels("resnet50/float16/64", 2.4, 2.0),
+        record(
+            "load",
+            "unet/float16",
+            samples={"aotc": [1.5], "plain session": [1.0]},
+            bytes={"aotc": 300 << 20, "plain session": None},
+            build={"seconds": 40.2, "stages": {"analyze": 30.0, "prove": 9.0}, "at_once": 1},
+        ),
         record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
         record(
             "first_answer",
@@ -174,15 +221,6 @@ def test_the_page_tells_all_rows() -> None:
         ),
         record("overhead", "with graphs", samples={"bind": [3e-5], "I/O binding": [2.5e-5]}),
         record("first_request", "bert/float16", samples={"first": [0.0011], "steady": [0.001]}),
-        record(
-            "pauses",
-            "bert/float16",
-            samples={
-                label(side, pause): [milliseconds / 1e3]
-                for side, times in {"aotc": (1, 2, 3, 4), "plain session": (4, 5, 6, 7)}.items()
-                for pause, milliseconds in zip(PAUSES, times, strict=True)
-            },
-        ),
         record("memory", "bert/float16", bytes={"eight sizes": 130 << 20, "one size": 100 << 20}),
         record(
             "lengths",
@@ -196,13 +234,19 @@ def test_the_page_tells_all_rows() -> None:
     text = page.text(records, "## By hand")
     for line in (
         "- 2026-11-23: gpu A GPU, driver 1.2, aotc 0.1",
-        "| ResNet-50, fp16, batch 64 | 3.000 | 3.200 | 3.000 |  | 5.000 | 1.00 | 1.00 | 0.60 |",
+        "| ResNet-50, fp16, batch 64 | 3.000 / 3.200 | 3.000 / 10.000 | 1000.000 / 1000.000"
+        " | 5.000 | 1.00 / 0.32 | 2.400 / 2.000 | 1.20 |",
+        "| ResNet-50, fp16, batch 64 | 1.20 | 1200 µs in 3 `kernel` |",
+        "| build, U-Net of diffusion, 64, fp16, s | ≤ 60 | 40 | yes |",
+        "| load, U-Net of diffusion, 64, fp16, to a plain session's first run | ≤ 2 | 1.500"
+        " | yes |",
+        "| U-Net of diffusion, 64, fp16 | 40 | 1 | analyze 30.0, prove 9.0 |",
+        "| U-Net of diffusion, 64, fp16 | 1.50 | 1.00 | 300 |  |",
         "| process start to the first answer, BERT-base, fp16, to torch.compile"
         " | ≤ 0.1 | 0.050 | yes |",
         "| ViT-B, fp16 | 70 | 70 | 70 | 70 | 70 | 70 | 70 |",
         "| bind beyond ONNX Runtime's I/O binding, with graphs, µs | ≤ 10 | 5.00 | yes |",
         "| first request to later ones, BERT-base, fp16 | ≤ 1.2 | 1.100 | yes |",
-        "| BERT-base, fp16 | 1.00 / 4.00 | 2.00 / 5.00 | 3.00 / 6.00 | 4.00 / 7.00 |",
         "| device memory, 8 sizes to one, BERT-base, fp16 | ≤ 1.3 | 1.300 | yes |",
         "| log-normal lengths, throughput to a plain session, batch 1, host | ≥ 1.5 | 2.00 | yes |",
         "| batch 1, host | 200 | 100 | [64, 512] | learned |",
@@ -226,6 +270,7 @@ def test_small_settings_are_passed_to_processes(tmp_path: Path) -> None:
     settings = Settings(folder=tmp_path, small=True, cpu=True, opset=23)
     assert Settings.from_json(settings.to_json()) == settings
     assert settings.batches(NETWORKS["bert"]) == (1, 3)
+    assert settings.batches(NETWORKS["swin_t"]) == (2,)
     assert settings.model("bert").name == "bert-small-23.onnx"
 
 
@@ -236,16 +281,16 @@ def test_what_rows_do_not_need_is_not_built(tmp_path: Path) -> None:
         only = Only(precisions=precisions)
         return [label for _, label, _ in builds(settings, ["resnet50"], rows, only)]
 
-    assert labels(("latency",)) == labels(("autotune",)) == ["float16", "tf32"]
-    assert labels(("autotune",), "tf32") == ["tf32"]
-    # The other rows are of one precision, whatever the latencies are of.
+    assert labels(("calls",)) == labels(("kernels",)) == ["float16", "tf32"]
+    assert labels(("kernels",), "tf32") == ["tf32"]
+    # The other rows are of one precision, whatever the calls are of.
     assert labels(("first_request", "first_answer"), "tf32") == [
         "float16", "float16-1-size"
     ]  # fmt: skip
-    assert labels(("pauses",)) == ["float16"]
-    assert labels(("memory", "static")) == [
-        "float16-8-sizes", "float16-1-sizes", "float16-dynamic", "float16-static"
-    ]  # fmt: skip
+    assert labels(("load",)) == ["float16"]
+    assert labels(("memory",)) == ["float16-8-sizes", "float16-1-sizes"]
+    untuned = [label for _, label, _ in builds(settings, ["unet"], ROWS, Only())]
+    assert untuned == ["float16"]
 
 
 def test_choices_that_were_timed_beside_other_work_are_kept_apart(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def _learned(settings: Settings, precision: str, batch: int) -> tuple[dict[str, 
             return given, f"given, as learning failed: {error}"
         kept.write_text(json.dumps(found))
     found = json.loads(kept.read_text())
-    how = f"learned: {found['verdict']}; a new size takes {found['new_size_seconds'] * 1e3:.1f} ms more"
+    new_size = found["new_size_seconds"] * 1e3
+    how = f"learned: {found['verdict']}; a new size takes {new_size:.1f} ms more"
     return {"batch": batch, **found["dims"]}, how
 
 
