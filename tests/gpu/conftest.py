@@ -20,6 +20,40 @@ from residual_artifacts import CAPTURED, EXACT, residual_artifact
 
 from aotc.host.probe import probe
 
+# Of a test that only uses an artifact which others use as well, and of one that builds.
+_USES, _BUILDS = 1, 8
+_SHARED = {"captured", "without_graphs"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`ci/gpu.sh` runs shares of the tests side by side."""
+    parser.addoption("--share", help="I/N of these tests, or those that run 'alone'")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of a share: those of one artifact together, and as much work in each."""
+    stated = config.getoption("share", None)
+    if not stated:
+        return
+    alone = [item for item in items if item.get_closest_marker("alone")]
+    if stated == "alone":
+        items[:] = alone
+        return
+    number, count = map(int, stated.split("/"))
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item not in alone:
+            shared = _SHARED & set(getattr(item, "fixturenames", ()))
+            groups.setdefault(min(shared, default=item.nodeid), []).append(item)
+    shares: list[list[pytest.Item]] = [[] for _ in range(count)]
+    work = [0] * count
+    for group in sorted(groups.values(), key=len, reverse=True):
+        least = work.index(min(work))
+        shares[least] += group
+        work[least] += _BUILDS + _USES * (len(group) - 1)
+    kept = set(shares[number - 1])
+    items[:] = [item for item in items if item in kept]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu() -> str:

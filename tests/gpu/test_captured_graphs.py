@@ -36,6 +36,7 @@ def test_sizes_of_the_profile_are_captured_before_the_model_is_ready(captured: B
         assert {size["batch"] for size in promised} == {size["batch"] for size in sizes}
 
 
+@pytest.mark.alone
 def test_device_memory_is_told_beside_that_of_a_plain_session(captured: Built) -> None:
     with aotc.load(captured.path) as model:
         weights = max(variant.memory.weights_bytes for variant in model.variants)

@@ -120,6 +120,7 @@ def test_a_tensor_on_the_device_has_the_elements_of_an_array(array: Any) -> None
     assert bits.view(np.uint16).tolist() == [0, 1, 2]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("left", [4 << 20, 64 << 20])
 def test_a_load_without_enough_memory_is_refused(captured: Built, left: int) -> None:
     torch = pytest.importorskip("torch")
@@ -137,6 +138,7 @@ def test_a_load_without_enough_memory_is_refused(captured: Built, left: int) -> 
         assert model.run(image(4))["logits"].shape == (4, 10)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("left", "wanted"), [(16 << 20, "a tensor of float32"), (48 << 20, "the activations")]
 )

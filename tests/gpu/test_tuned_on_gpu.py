@@ -15,6 +15,8 @@ pytestmark = pytest.mark.gpu
 EXPORTS = Path(__file__).parents[1] / "data" / "exports"
 
 
+# The forms are timed.
+@pytest.mark.alone
 @pytest.mark.parametrize("network", ["bert", "residual"])
 def test_forms_are_measured_and_the_fastest_is_taken(network: str, tmp_path: Path) -> None:
     source, dims = EXPORTS / "bert.onnx", {"batch": 2, "sequence": 16}
