@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu import page, results
-from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISIONS, ROWS, Only, Settings
+from benchmarks.gpu.cases import GROUPS, NAMED_ROWS, NETWORKS, PRECISIONS, ROWS, Only, Settings
 from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
 from benchmarks.gpu.run import Run
 
@@ -37,7 +37,8 @@ def main() -> int:
     # The caches of torch.compile and of the build, for this run and its processes.
     os.environ |= settings.compiled()
     os.environ["AOTC_STORE"] = str(settings.store)
-    return _run(settings, arguments, arguments.rows or list(ROWS))
+    rows = arguments.rows or [row for row in ROWS if row not in NAMED_ROWS]
+    return _run(settings, arguments, rows)
 
 
 def _parse() -> argparse.Namespace:

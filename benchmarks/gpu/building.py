@@ -69,7 +69,7 @@ def builds(
         batches = settings.batches(network)
         first = settings.precisions(network)[0]
         once = {"load", *(["first_request"] if name in TUNED else [])}
-        called = not {"calls", "kernels"}.isdisjoint(rows)
+        called = not {"calls", "kernels", "chains"}.isdisjoint(rows)
         wanted = settings.precisions(network, only) if called else ()
         if not once.isdisjoint(rows) and first not in wanted:
             wanted = (first, *wanted)

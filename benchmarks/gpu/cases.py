@@ -24,7 +24,10 @@ ROWS = (
     "memory",
     "lengths",
     "first_answer",
+    "chains",
 )
+# Not run but where it is named: an estimate.
+NAMED_ROWS = ("chains",)
 PRECISIONS = ("float16", "tf32")
 # Half precision of the CPU is not what is measured.
 CPU_PRECISIONS = ("keep",)

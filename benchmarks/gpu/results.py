@@ -16,7 +16,7 @@ KEPT = ROOT / "benchmarks" / "data" / "gpu.jsonl"
 # Of answers in each precision, to those of a plain session, as a share of the largest value.
 BOUNDS = {"float16": 2e-2, "tf32": 5e-2, "keep": 1e-3}
 # Rows that measure networks without a graph too, as they are served.
-UNCAPTURED_TOO = ("calls", "kernels")
+UNCAPTURED_TOO = ("calls", "kernels", "chains")
 # The case of the row `overhead` that captures nothing.
 WITHOUT_GRAPHS = "without graphs"
 Record = dict[str, Any]

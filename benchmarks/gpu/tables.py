@@ -305,6 +305,22 @@ def kernels(records: Sequence[Record]) -> list[Row]:
     return rows
 
 
+def chains(records: Iterable[Record]) -> list[Row]:
+    """Microseconds of pointwise nodes, and what one kernel for each chain of them could save."""
+    return [
+        (
+            _case(record),
+            *(
+                f"{1e6 * record[what]:.0f}"
+                for what in ("nodes_seconds", "single_seconds", "chains_seconds", "floor_seconds")
+            ),
+            f"{record['chains']} of {record['chained_nodes']}",
+            f"{record['gain_seconds'] / max(record['nodes_seconds'], 1e-12):.0%}",
+        )
+        for record in _of(records, "chains")
+    ]
+
+
 def _shortened(kernel: str) -> str:
     """A kernel's name without what a template is filled with, and nothing that ends a cell."""
     return kernel.partition("<")[0].replace("|", "/").replace("`", "'")[-60:]
@@ -316,6 +332,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Sequence[Record]], list[Row]]], ...] =
         f"Kernels that take more than {KERNELS_LIMIT:g} of Inductor's, and the longest of them",
         ("Case", "to Inductor's", "longest"),
         kernels,
+    ),
+    (
+        "Chains of pointwise nodes, µs: an estimate of what one kernel for each could save",
+        ("Case", "all nodes", "single ones", "chains", "their floor", "chains of nodes", "saved"),
+        chains,
     ),
     ("Builds, s", ("Case", "whole", "at once", "longest stages"), builds),
     (

@@ -11,6 +11,7 @@ from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import GROUPS, NETWORKS, ROWS, Only, Settings, case_name
+from benchmarks.gpu.rows import chains
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.stages import label as stage_label
@@ -313,3 +314,59 @@ def test_fresh_processes_find_byte_code(tmp_path: Path, monkeypatch: pytest.Monk
     compile_packages("with_byte_code", "a_package_that_is_not_installed")
     compiled = {path.name.partition(".")[0] for path in package.glob("__pycache__/*.pyc")}
     assert compiled == {"__init__", "part"}
+
+
+def node(op: str, inputs: str, output: str, microseconds: float) -> chains.Node:
+    return chains.Node(
+        name=output,
+        op=op,
+        inputs=tuple(inputs.split()),
+        outputs=(output,),
+        seconds=microseconds * 1e-6,
+    )
+
+
+def test_a_chain_has_no_other_node_between_its_own() -> None:
+    """A rotary embedding, a product, and a residual that is added to what the product made."""
+    nodes = [
+        node("Neg", "x", "negative", 4.0),
+        node("Reshape", "negative", "shaped", 0.0),
+        node("Mul", "shaped sine", "one", 4.0),
+        node("Mul", "x cosine", "other", 4.0),
+        node("Add", "one other", "rotated", 4.0),
+        node("MatMul", "rotated weights", "product", 20.0),
+        node("Add", "product rotated", "sum", 4.0),
+        node("Softmax", "sum", "y", 5.0),
+    ]
+    found = [[each.name for each in chain] for chain in chains.chains(nodes)]
+    assert sorted(map(sorted, found)) == [
+        ["negative", "one", "other", "rotated", "shaped"],
+        ["sum"],
+    ]
+    sizes = dict.fromkeys(("x", "sine", "cosine", "rotated", "one", "other", "negative"), 1000)
+    (first,) = [chain for chain in chains.chains(nodes) if len(chain) > 1]
+    # x, both tables, and the result.
+    assert chains.moved_bytes(first, nodes, sizes) == 4000
+    told = chains.estimate(nodes, sizes, speed=1e9, least=1e-6)
+    assert told["nodes_seconds"] == pytest.approx(45e-6)
+    assert told["single_seconds"] == pytest.approx(4e-6)
+    assert (told["chains"], told["chained_nodes"]) == (1, 4)
+    assert told["chains_seconds"] == pytest.approx(16e-6)
+    assert told["floor_seconds"] == pytest.approx(4e-6)
+    assert told["gain_seconds"] == pytest.approx(12e-6)
+    (row,) = tables.chains([record("chains", "bert/float16/8", **told)])
+    assert row == ("bert/float16/8", "45", "4", "16", "4", "1 of 4", "27%")
+
+
+def test_two_chains_that_a_node_joins_are_one() -> None:
+    nodes = [
+        node("Exp", "a", "b", 1.0),
+        node("MatMul", "w v", "c", 1.0),
+        node("Tanh", "c", "d", 1.0),
+        node("Sin", "c", "e", 1.0),
+        node("Add", "d e", "f", 1.0),
+        # What is before the product stays apart.
+        node("Add", "f b", "g", 1.0),
+    ]
+    found = sorted(sorted(each.name for each in chain) for chain in chains.chains(nodes))
+    assert found == [["b"], ["d", "e", "f", "g"]]

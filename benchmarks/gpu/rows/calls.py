@@ -35,7 +35,7 @@ def run(run: Run) -> None:
     each_case(run, "calls", "rows.calls:time_cases")
 
 
-def each_case(run: Run, row: str, function: str) -> None:
+def each_case(run: Run, row: str, function: str, environment: dict[str, str] | None = None) -> None:
     """A process of `function` for each network and precision, with the cases that are missing."""
     settings = run.settings
     for name in run.networks:
@@ -60,7 +60,7 @@ def each_case(run: Run, row: str, function: str) -> None:
                     "plain": str(in_type(model, precision) or ""),
                     "cases": wanted,
                 }
-                run.keep_records(row, function, request, SECONDS)
+                run.keep_records(row, function, request, SECONDS, environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
