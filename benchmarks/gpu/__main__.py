@@ -58,7 +58,6 @@ def _parse() -> argparse.Namespace:
         action="store_true",
         help="only export, build for the rows, and compile ahead: much of it side by side",
     )
-    parser.add_argument("--at-once", type=int, help="builds side by side (a third of the cores)")
     parser.add_argument("--small", action="store_true", help="small networks, few rounds: a trial")
     parser.add_argument("--cpu", action="store_true", help="without a GPU: a trial")
     parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="write the page")
@@ -115,7 +114,7 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
         return 1 if failed else 0
     if arguments.artifacts:
         exported = [name for name in arguments.networks if name not in failed]
-        wrong = _prepare(settings, arguments, exported, rows)
+        wrong = _prepare(settings, arguments.only, exported, rows)
         for line in wrong:
             print(f"FAILED {line}", flush=True)
         return 1 if failed or wrong else 0
@@ -146,19 +145,14 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
     return 1 if run.failed else 0
 
 
-def _prepare(
-    settings: Settings, arguments: argparse.Namespace, networks: list[str], rows: list[str]
-) -> list[str]:
+def _prepare(settings: Settings, only: Only, networks: list[str], rows: list[str]) -> list[str]:
     """Build and compile what the rows need; returns what failed."""
     from benchmarks.gpu.building import build_all
     from benchmarks.gpu.precompiling import compile_ahead
 
-    only, compiles = arguments.only, not {"calls", "kernels"}.isdisjoint(rows)
+    compiles = not {"calls", "kernels"}.isdisjoint(rows)
     with ThreadPoolExecutor(1) as pool:
-        built = pool.submit(build_all, settings, networks, rows, only, arguments.at_once)
-        if arguments.at_once == 1:
-            # Nothing runs beside a build that is to be alone.
-            built.result()
+        built = pool.submit(build_all, settings, networks, rows, only)
         compiled = compile_ahead(settings, networks, only) if compiles else []
         return built.result() + compiled
 

@@ -23,17 +23,13 @@ Wanted = tuple[Path, str, dict[str, Any]]
 
 
 def build_all(
-    settings: Settings,
-    networks: Sequence[str],
-    rows: Collection[str],
-    only: Only,
-    at_once: int | None = None,
+    settings: Settings, networks: Sequence[str], rows: Collection[str], only: Only
 ) -> list[str]:
     """Build what is not there yet, several at once; returns what failed.
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
     """
-    at_once = at_once or max(2, (os.cpu_count() or 1) // 3)
+    at_once = max(2, (os.cpu_count() or 1) // 3)
 
     def built(wanted: Wanted) -> str:
         model, label, fields = wanted
