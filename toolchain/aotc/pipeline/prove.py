@@ -17,9 +17,8 @@ from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
-from aotc.host.nvidia import free_memory, memory_taken
+from aotc.host.nvidia import free_memory, memory_taken, missing_gpu
 from aotc.pipeline.context import BuildContext, BuildState
-from aotc.pipeline.device_memory import plain_device_bytes
 from aotc.pipeline.gates import (
     Call,
     add_second_answers,
@@ -76,10 +75,10 @@ from aotc.spec.evidence import (
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
-from aotc.spec.providers import CAPTURING
+from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.run_report import PROOF, Gate
 from aotc.spec.shapes import REPEATED, Domain, Padding, raised_to_buckets
-from aotc.spec.variant import Parity, Placement, TransferTotals
+from aotc.spec.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.spec.yaml import DocumentPlaces
 
 if TYPE_CHECKING:
@@ -706,3 +705,49 @@ def saturation_mismatch(lowered: LoweredModel, context: BuildContext) -> str:
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
     return f"its integer products are exact only with VNNI, and this CPU {having}"
+
+
+# The device memory of a plain session, which that of a variant is told beside.
+
+
+def plain_device_bytes(variants: Sequence[LoweredModel], state: BuildState) -> int | None:
+    """What a plain session on CUDA takes after its first run, in a process of its own.
+
+    It is the session of the user's model with ONNX Runtime's defaults, and the run that of the
+    fixture with the largest inputs.  None without a GPU, a variant for CUDA or a fixture, and where
+    that session fails: it is no part of what is proven.
+    """
+    on_cuda = [item for item in variants if CAPTURING.ort_name in item.providers]
+    if not on_cuda or missing_gpu() or not on_cuda[0].analyzed.references:
+        return None
+    analyzed = on_cuda[0].analyzed
+    largest = max(
+        analyzed.references,
+        key=lambda run: sum(path.stat().st_size for path in run.inputs.values()),
+    )
+    model, weights = analyzed.source.answering
+    request = {"model": str(model), "weights": str(weights), "inputs": largest.input_paths}
+    folder = state.work / "plain-on-device"
+    try:
+        value = state.workers.run(
+            "aotc.pipeline.prove:plain_job", request, folder=folder, where="plain session"
+        ).value
+    except AotcError as error:
+        state.announce(error.line())
+        return None
+    return None if value is None else int(value)
+
+
+def plain_job(request: Json) -> Json:
+    """In the worker: bytes of the device that the session and a run take, without the context."""
+    from aotc.session.sessions import create_session, run
+
+    before = free_memory()
+    session = create_session(
+        Path(request["model"]),
+        SessionSpec(optimization="all"),
+        providers=[CAPTURING.ort_name, CPU],
+        weights_folder=Path(request["weights"]),
+    )
+    run(session, {name: values.load(Path(path)) for name, path in request["inputs"].items()})
+    return memory_taken(before)
