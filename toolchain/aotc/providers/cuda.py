@@ -86,9 +86,21 @@ _READERS: Final = "external_data_loader_reading_threads"
 # Page-locking its two buffers of 64 MiB takes ONNX Runtime 75 ms, which pays for more than this.
 _PINNED_FROM_BYTES: Final = 1 << 30
 _MAX_NAMED = 5
-# Every pattern of fusion has one of these.
+# Every pattern of fusion has one of these, or stands in a graph that is worth looking at for it.
 _FUSED: Final = frozenset(
-    {"Attention", "Erf", "Gelu", "LayerNormalization", "RMSNormalization", "Softmax", "Tanh"}
+    {
+        "ArgMax",
+        "ArgMin",
+        "Attention",
+        "Erf",
+        "Gelu",
+        "LayerNormalization",
+        "NonZero",
+        "RMSNormalization",
+        "Softmax",
+        "Sqrt",
+        "Tanh",
+    }
 )
 _CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
 # ONNX Runtime fails in cuDNN on some of these with channels last.
@@ -169,7 +181,7 @@ class CudaBackend(Backend):
     def fuse(
         self, model: onnx.ModelProto, weights: Path
     ) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
-        """Attention, activations and normalizations, as operators that it has kernels for."""
+        """Attention, normalizations, integers and others, as operators that it has kernels for."""
         if not any(node.op_type in _FUSED for node in model.graph.node):
             return model, ()
         try:
@@ -185,7 +197,7 @@ class CudaBackend(Backend):
         # The library reports each pattern that it does not match, and shapes it cannot infer.
         logging.getLogger("onnxscript").setLevel(logging.CRITICAL)
         logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
-        return fuse(model, weights)
+        return fuse(model, weights, self.ort_name)
 
     def gives_up(self, refusal: AotcError, use: SessionUse) -> GivenUp | None:
         """Channels last, then fusion, then captured graphs, where the profile leaves them to it.

@@ -1,9 +1,9 @@
 """Fuse attention, activations and normalizations into operators that CUDA has fast kernels for.
 
 The steps are passes, each recorded with what it matched; one that matches nothing is not.  Those of
-normalizations are onnxscript's rules for ONNX Runtime, the others are ours: see ADR 34.  External
-data stays external.  The graph must not be fused for a provider whose kernels of these operators
-are slow, as those of masked attention are on the CPU.
+normalizations are onnxscript's rules for ONNX Runtime, the others are ours: see ADR 34, 94 and 95.
+External data stays external.  The graph must not be fused for a provider whose kernels of these
+operators are slow, as those of masked attention are on the CPU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from onnxscript.optimizer import optimize
 from onnxscript.rewriter.ort_fusions import shape_optimization
 
 from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
+from aotc.graph.passes.fuse_for_cuda.capturable import write_as_cuda_has_it
+from aotc.graph.passes.fuse_for_cuda.channels_last import move_transposes_to_images
+from aotc.graph.passes.fuse_for_cuda.layer_norm import fuse_layer_norm
 from aotc.graph.passes.fuse_for_cuda.multi_head import Fuser, pack_attention
 from aotc.graph.passes.fuse_for_cuda.normalization import fuse_normalizations
 from aotc.graph.passes.fuse_for_cuda.products import (
@@ -32,12 +35,16 @@ from aotc.spec.variant import PassRecord
 
 _Step = Callable[[ir.Model], Mapping[str, int]]
 _SIMPLIFY: Final = "simplify-for-fusion"
+_WRITE: Final = "write-as-cuda-has-it"
 
 
-def fuse(model: onnx.ModelProto, weights: Path) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+def fuse(
+    model: onnx.ModelProto, weights: Path, ep: str = ""
+) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
     """`model` with what could be fused, and the records of the passes; none if nothing could be.
 
-    External data is in the folder `weights`.
+    External data is in the folder `weights`.  With `ep`, ONNX Runtime's name of a provider, nodes
+    that it has no kernel for are written as it has one.
     """
     names = [value.name for value in (*model.graph.input, *model.graph.output)]
     own = ir.serde.deserialize_model(model)
@@ -49,7 +56,10 @@ def fuse(model: onnx.ModelProto, weights: Path) -> tuple[onnx.ModelProto, tuple[
     ]
     fused = False
     own.graph.opset_imports.setdefault(MICROSOFT, 1)
-    for name, step in _STEPS.items():
+    steps = dict(_STEPS)
+    if ep:
+        steps[_WRITE] = lambda model: write_as_cuda_has_it(model.graph, ep)
+    for name, step in steps.items():
         before = len(own.graph)
         if not (matched := step(own)):
             continue
@@ -58,7 +68,7 @@ def fuse(model: onnx.ModelProto, weights: Path) -> tuple[onnx.ModelProto, tuple[
         records.append(
             PassRecord(name=name, nodes_before=before, nodes_after=len(own.graph), matched=matched)
         )
-        fused |= name in _FUSIONS
+        fused |= name in _FUSIONS or name == _WRITE
     if not fused:
         return model, ()
     _finish(own)
@@ -88,7 +98,9 @@ _FUSIONS: Final[Mapping[str, _Step]] = {
     "fuse-attention": lambda model: Fuser(model.graph).run(),
     "pack-attention": lambda model: pack_attention(model.graph),
     "fuse-gelu": lambda model: fuse_gelu(model.graph),
+    "fuse-layer-norm": lambda model: fuse_layer_norm(model.graph),
     "fuse-normalization": fuse_normalizations,
+    "move-transposes-to-images": lambda model: move_transposes_to_images(model.graph),
 }
 _STEPS: Final[Mapping[str, _Step]] = {
     "unflatten-projections": lambda model: unflatten_projections(model.graph),

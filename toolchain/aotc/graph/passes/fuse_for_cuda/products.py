@@ -38,8 +38,8 @@ def fuse_gelu(graph: ir.Graph) -> dict[str, int]:
 
     Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2
     * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20
-    and later) where a bias is added before it.  Constants are compared as exactly as their type
-    holds them, so that graphs in half are found as well.
+    and later), of either kind, where a bias is added before it.  Constants are compared as exactly
+    as their type holds them, so that graphs in half are found as well.
     """
     found = {"erf": 0, "tanh": 0, "bias": 0}
     for node in list(graph):
@@ -47,26 +47,27 @@ def fuse_gelu(graph: ir.Graph) -> dict[str, int]:
             found["bias"] += _rewrite(graph, *ends, "Gelu")
             found["erf"] += 1
         elif is_op(node, "Tanh") and (ends := _tanh(node)) is not None:
-            _rewrite(graph, *ends, "FastGelu")
+            found["bias"] += _rewrite(graph, *ends, "FastGelu")
             found["tanh"] += 1
         elif is_op(node, "Gelu") and node.inputs[0] is not None:
             kind = node.attributes["approximate"].as_string() if node.attributes else "none"
-            if kind == "none" and _biased(node.inputs[0]) is not None:
-                found["bias"] += _rewrite(graph, node.inputs[0], node.outputs[0], "Gelu")
+            if _biased(node.inputs[0]) is not None:
+                op_type = "FastGelu" if kind == "tanh" else "Gelu"
+                found["bias"] += _rewrite(graph, node.inputs[0], node.outputs[0], op_type)
     return {name: count for name, count in found.items() if count}
 
 
 def _rewrite(graph: ir.Graph, source: ir.Value, result: ir.Value, op_type: str) -> bool:
     """Replace `result`; returns whether a bias went into the node as well."""
     inputs, biased = [source], _biased(source)
-    if op_type == "Gelu" and biased is not None:
-        op_type, inputs = "BiasGelu", [*biased]
+    if biased is not None:
+        op_type, inputs = "BiasGelu" if op_type == "Gelu" else op_type, [*biased]
     node = ir.Node(MICROSOFT, op_type, inputs)
     last = result.producer()
     assert last is not None
     graph.insert_before(last, node)
     replace_value(result, node.outputs[0])
-    return op_type == "BiasGelu"
+    return biased is not None
 
 
 def _biased(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
