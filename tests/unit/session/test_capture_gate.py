@@ -41,8 +41,12 @@ def capture(gate: CaptureGate) -> None:
 
 def has_waiting_capture(gate: CaptureGate) -> bool:
     """Whether a capture that is not running began: there is nothing else to see of it."""
+    return comes_true(lambda: gate._captures > gate._capturing)
+
+
+def comes_true(seen: Callable[[], bool]) -> bool:
     for _ in range(SECONDS * 1000):
-        if gate._captures > gate._capturing:
+        if seen():
             return True
         threading.Event().wait(0.001)
     return False
@@ -71,6 +75,29 @@ def test_a_capture_waits_for_users_and_keeps_new_ones_out(gate: CaptureGate) -> 
     leave.set()
     assert ends(first, capturing, second)
     assert order == ["first", "capture", "second"]
+
+
+def test_no_user_waits_for_two_captures(gate: CaptureGate) -> None:
+    """Models that capture behind their loads take turns with the calls of others."""
+    order: list[str] = []
+
+    def capture() -> None:
+        with gate.alone():
+            order.append("capture")
+
+    def use() -> None:
+        with gate.used():
+            order.append("use")
+
+    with gate.used():
+        captures = [begun(capture)]
+        assert has_waiting_capture(gate)
+        users = [begun(use) for _ in range(3)]
+        assert comes_true(lambda: gate._kept_out == len(users))
+        captures += [begun(capture) for _ in range(2)]
+        assert comes_true(lambda: gate._captures == len(captures))
+    assert ends(*captures, *users)
+    assert order == ["capture", *["use"] * 3, "capture", "capture"]
 
 
 @pytest.mark.parametrize("form", ["used", "alone"])

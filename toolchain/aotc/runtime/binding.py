@@ -427,6 +427,8 @@ class BoundCall:
             own = {output: values[name] for name, output in shared.items()}
             return FixedRun(session, device, values, *graph, into={**fixed, **own})
 
+        if isinstance(runner, CapturingRunner):
+            runner.require_accepted(sizes)
         if not isinstance(runner, CapturingRunner) or not runner.may_capture(sizes):
             with GATE.used(), device.lock:
                 return run(runner.session, buffers)

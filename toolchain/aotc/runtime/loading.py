@@ -59,6 +59,7 @@ def load(
     store: str | Path | None = None,
     trust_store: bool = False,
     warm_up: bool | Sequence[str] = True,
+    capture_first: Sequence[Mapping[str, int]] | None = None,
     record: str | Path | None = None,
     record_bytes: int = 16 << 20,
     plugins: Mapping[str, str | Path] | None = None,
@@ -90,8 +91,12 @@ def load(
     copy in a system-wide store as it was verified at install, even if this process could change it.
     `warm_up` may name the variants for step 5; `ready` is true once all are warm.  `rerun_fixtures`
     runs all fixtures in step 5; by default one is enough of those that matched when this user
-    loaded the artifact before.  `device` is the index of the GPU that CUDA uses, and `stream` the
-    handle of a stream of it on which all is to run (None: one of the model's own).
+    loaded the artifact before.  `capture_first` names sizes, as `[{"batch": 8}]` does: CUDA graphs
+    of other sizes are captured behind the load, one at a time between calls, and their calls run
+    without one until then (None: all are captured before `load` returns, and no call waits for
+    one).  `report` tells which are captured, and `findings` what failed.  `device` is the index of
+    the GPU that CUDA uses, and `stream` the handle of a stream of it on which all is to run (None:
+    one of the model's own).
 
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by
     default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution providers, by ONNX
@@ -179,7 +184,7 @@ def load(
         if warm_up:
             stop_if_interrupted()
             with told.stage("warm-up"):
-                ready.warm(None if warm_up is True else warm_up)
+                ready.warm(None if warm_up is True else warm_up, capture_first=capture_first)
         told.done(loaded)
         # What is open is the model's from here on.
         opened.pop_all()

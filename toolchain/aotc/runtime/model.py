@@ -25,7 +25,14 @@ from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, close_all, closed_error
 from aotc.runtime.store.entries import Hold
 from aotc.runtime.telemetry import Telemetry
-from aotc.runtime.warmup import AcceptedFixtures, rehearse_calls, warm
+from aotc.runtime.warmup import (
+    AcceptedFixtures,
+    capture_behind,
+    captured_behind,
+    rehearse_calls,
+    require_captured,
+    warm,
+)
 from aotc.session.padding import Padder
 from aotc.session.sessions import go_on, start_anew
 from aotc.spec.manifest import Manifest
@@ -118,9 +125,19 @@ class Model:
 
     @property
     def report(self) -> LoadReport:
-        """What loading cost, and the time of the first request once there was one."""
-        first = self.telemetry.first_call_seconds
-        return replace(self._report, first_call_seconds=first)
+        """What loading cost, the first request once there was one, and which sizes are captured.
+
+        The latter is of now, and nothing of a closed model.
+        """
+        captures = [runner.captures for runner in self._runners] or [None] * len(self.variants)
+        return replace(
+            self._report,
+            first_call_seconds=self.telemetry.first_call_seconds,
+            variants=tuple(
+                replace(load, captures=found)
+                for load, found in zip(self._report.variants, captures, strict=True)
+            ),
+        )
 
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed at load, and in calls so far.
@@ -160,11 +177,19 @@ class Model:
         return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
 
     @uninterrupted
-    def warm(self, names: Sequence[str] | None = None) -> None:
+    def warm(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        capture_first: Sequence[Mapping[str, int]] | None = None,
+    ) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
-        Raises AOTC-I027 (no such variant is loaded), N003, R024 and M004 (a size cannot be
-        captured), and R005 if the model is closed.
+        Of the sizes that they capture, those that `capture_first` names are captured now (None:
+        all), and the others behind, as `load` says.
+
+        Raises AOTC-I027 (no such variant is loaded, or no size of these is captured), N003, R024
+        and M004 (a size cannot be captured), and R005 if the model is closed.
         """
         self._refuse_closed()
         loaded = [variant.name for variant in self.variants]
@@ -172,8 +197,12 @@ class Model:
         for name in names or ():
             if name not in loaded:
                 raise _no_variant(name, loaded)
+        require_captured(self.variants, capture_first)
         # Of calls that nobody made.
         unseen = Telemetry(loaded)
+        random, later = self.manifest.random, []
+        # Fixtures of sizes that are captured later would not be answered by the first draws.
+        first = None if random is not None and random.policy == "free" else capture_first
         with self._warm_lock:
             for index, variant in enumerate(self.variants):
                 done = self._report.variants[index]
@@ -181,8 +210,9 @@ class Model:
                     continue
                 # Golden answers are those of first draws.
                 self._let_draw(index, anew=True)
+                behind = captured_behind(variant, first)
                 warmed = warm(
-                    self._runner(index), variant, self.manifest, self.payload, self._known
+                    self._runner(index), variant, self.manifest, self.payload, self._known, behind
                 )
                 self._update_report(index, warmed)
                 rehearse_calls(
@@ -192,10 +222,14 @@ class Model:
                     self.payload,
                     warmed.first_run_seconds,
                     share=1 / len(self.variants),
+                    behind=behind,
                 )
+                later.append((self._runner(index), variant, behind))
             for index, load in enumerate(self._report.variants):
                 if load.warmed:
                     self._let_draw(index, anew=False)
+            for runner, variant, behind in later:
+                capture_behind(runner, variant, self.manifest, self.payload, behind)
         self.telemetry.change(ready=self.ready)
 
     def _let_draw(self, index: int, *, anew: bool) -> None:

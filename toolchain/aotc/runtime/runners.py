@@ -12,6 +12,7 @@ from aotc.session.device.capture_gate import GATE, capture_refused, do_nothing
 from aotc.session.device.cuda_place import CudaPlace, open_capturing
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CAPTURING, SIZED_BY_VALUES
+from aotc.spec.reports import CapturedGraphs
 from aotc.spec.variant import Variant
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Runner(Protocol):
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed so far."""
 
+    @property
+    def captures(self) -> CapturedGraphs | None:
+        """Which promised sizes are captured now; None if the variant promises none."""
+
     def close(self) -> None:
         """Free what it holds besides the session."""
 
@@ -70,12 +75,15 @@ class PlainRunner:
         self._ortvalues = sessions.needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
         self._placed = placed
-        self._promises_graphs = variant.cuda_graphs is not None
+        # All are refused where there should be some: else another runner has the session.
+        self.captures = (
+            CapturedGraphs(refused=graphs.sizes) if (graphs := variant.cuda_graphs) else None
+        )
         self.on_capture: Callable[[], object] = do_nothing
 
     def missed_graph(self, sizes: Mapping[str, int]) -> bool:
         """Every call, if its variant captures graphs."""
-        return self._promises_graphs
+        return self.captures is not None
 
     @property
     def device(self) -> Device:

@@ -29,6 +29,7 @@ from aotc.runtime import value_files
 from aotc.runtime.runners import Runner
 from aotc.runtime.store.entries import acceptance_path
 from aotc.session.decisions import Judge
+from aotc.session.device.capture_gate import capture_refused
 from aotc.session.padding import Padder
 from aotc.session.parity import Beside, compare
 from aotc.session.sessions import create_session
@@ -46,6 +47,8 @@ from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+    from aotc.session.device.capturing_runner import CapturingRunner
 
 
 def open_variant(
@@ -98,6 +101,7 @@ def warm(
     manifest: Manifest,
     payload: Path,
     known: AcceptedFixtures | None = None,
+    behind: Sequence[Mapping[str, int]] = (),
 ) -> VariantLoad:
     """Run the fixtures that the variant accepts, padded if necessary, and compare the outputs.
 
@@ -105,15 +109,19 @@ def warm(
     are `known` to have matched under the conditions of this load, only the one with the smallest
     inputs is run.  If none fits, a fixture is resized to the variant's sizes and run, or zeros if
     there is no fixture, and nothing is compared.
-    Sizes that the variant captures are captured first.
+    Sizes that the variant captures are captured first, and those `behind` are left, with their
+    fixtures, to `capture_behind`; but one fixture is run.
     Raises AOTC-N003 and AOTC-G014, AOTC-R005 if a fixture fails, and AOTC-R024 and M004 if a size
     cannot be captured.
     """
     padder = Padder(manifest.inputs, manifest.padding)
     started = time.perf_counter()
     first: float | None = None
-    capture_sizes(runner, variant, manifest, payload)
-    fitting = warmup_fixtures(manifest, variant)
+    capture_sizes(runner, variant, manifest, payload, behind)
+    every = warmup_fixtures(manifest, variant)
+    fitting = [item for item in every if not _is_among(item[1], behind)]
+    if every and not fitting:
+        fitting = [_smallest(every, manifest)]
     names = [fixture.name for fixture, _ in fitting]
     # One is run in any case, as a warm-up.
     memory = known if len(fitting) > 1 else None
@@ -250,34 +258,124 @@ def _run_unchecked(
 # Captures the sizes that a variant promises, before its first call.
 
 
-def capture_sizes(runner: Runner, variant: Variant, manifest: Manifest, payload: Path) -> None:
-    """Capture each promised size that is not captured yet, the largest first.
+def captured_behind(
+    variant: Variant, first: Sequence[Mapping[str, int]] | None
+) -> tuple[Mapping[str, int], ...]:
+    """The sizes that a variant captures, the largest first, without those that `first` names.
 
-    The largest takes the most memory, which the others then use as well.  Inputs are those of a
-    fixture, repeated or cut to the size.  Raises AOTC-R024 and M004, and R005 if no inputs could be
-    made.
+    One of `first` names all sizes in which its dims are as stated; None names all.
     """
     graphs = variant.cuda_graphs
-    if graphs is None:
+    if graphs is None or first is None:
+        return ()
+    return tuple(
+        size
+        for size in _largest_first(graphs.sizes)
+        if not any(stated.items() <= size.items() for stated in first)
+    )
+
+
+def require_captured(
+    variants: Sequence[Variant], first: Sequence[Mapping[str, int]] | None
+) -> None:
+    """Raise AOTC-I027 if one of `first` names no captured size, or there is none.
+
+    Where no variant captures any, as on a host without a GPU, nothing is wrong.
+    """
+    sizes = [size for each in variants if each.cuda_graphs for size in each.cuda_graphs.sizes]
+    if first is None or not sizes:
         return
+    wrong = [stated for stated in first if not any(stated.items() <= s.items() for s in sizes)]
+    if first and not wrong:
+        return
+    named = "; ".join(map(_in_words, sizes[:_MAX_NAMED]))
+    raise AotcError(
+        "AOTC-I027",
+        "no captured size is named",
+        where="capture_first",
+        expected=named + "; ..." * (len(sizes) > _MAX_NAMED),
+        found="; ".join(map(_in_words, wrong)) or "an empty list",
+    )
+
+
+_MAX_NAMED: Final = 8
+
+
+def _in_words(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim}={size}" for dim, size in sizes.items())
+
+
+def _largest_first(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """The largest takes the most memory, which the others then use as well."""
+    return sorted(sizes, key=lambda size: -math.prod(size.values()))
+
+
+def _is_among(wanted: Mapping[str, int], sizes: Sequence[Mapping[str, int]]) -> bool:
+    """Whether a call that is run at `wanted` sizes replays the graph of one of `sizes`."""
+    return any(all(wanted.get(dim, 0) == at for dim, at in size.items()) for size in sizes)
+
+
+def capture_sizes(
+    runner: Runner,
+    variant: Variant,
+    manifest: Manifest,
+    payload: Path,
+    behind: Sequence[Mapping[str, int]] = (),
+) -> None:
+    """Capture each promised size that is neither captured yet nor `behind`, the largest first.
+
+    Inputs are those of a fixture, repeated or cut to the size.  Raises AOTC-R024 and M004, and R005
+    if no inputs could be made.
+    """
+    graphs = variant.cuda_graphs
+    if graphs is None or (capturing := _capturing(runner)) is None:
+        return
+    for sizes in _largest_first(graphs.sizes):
+        if not capturing.has_captured(sizes) and sizes not in behind:
+            stop_if_interrupted()
+            capturing.capture(_inputs_to_capture(variant, manifest, sizes, payload), sizes)
+
+
+def capture_behind(
+    runner: Runner,
+    variant: Variant,
+    manifest: Manifest,
+    payload: Path,
+    behind: Sequence[Mapping[str, int]],
+) -> None:
+    """Have the sizes `behind` captured when no call waits, and their fixtures compared then.
+
+    What fails is a finding of the runner's.
+    """
+    if not behind or (capturing := _capturing(runner)) is None:
+        return
+    padder = Padder(manifest.inputs, manifest.padding)
+    fitting = warmup_fixtures(manifest, variant)
+
+    def capture(runner: CapturingRunner, sizes: Mapping[str, int]) -> None:
+        if not runner.has_captured(sizes):
+            runner.capture(_inputs_to_capture(variant, manifest, sizes, payload), sizes)
+        for fixture, wanted in fitting:
+            if _is_among(wanted, (sizes,)):
+                _accept_fixture(runner, payload, fixture, variant, wanted, padder, manifest)
+
+    capturing.capture_behind(behind, capture)
+
+
+def _capturing(runner: Runner) -> CapturingRunner | None:
     from aotc.session.device.capturing_runner import CapturingRunner
 
-    if not isinstance(runner, CapturingRunner):
-        return
-    done = runner.captured
-    for sizes in sorted(graphs.sizes, key=lambda size: -math.prod(size.values())):
-        if dict(sizes) in done:
-            continue
-        stop_if_interrupted()
-        inputs = inputs_at(manifest, manifest.domain.complete(sizes), payload)
-        if inputs is None:
-            raise AotcError(
-                "AOTC-R024",
-                "a CUDA graph cannot be captured",
-                where=f"variant {variant.name}",
-                found="no inputs of its sizes could be made",
-            )
-        runner.capture(inputs, sizes)
+    return runner if isinstance(runner, CapturingRunner) else None
+
+
+def _inputs_to_capture(
+    variant: Variant, manifest: Manifest, sizes: Mapping[str, int], payload: Path
+) -> dict[str, values.Data]:
+    """Raises AOTC-R024 if there are none."""
+    inputs = inputs_at(manifest, manifest.domain.complete(sizes), payload)
+    if inputs is None:
+        raise capture_refused("no inputs of its sizes could be made", f"variant {variant.name}")
+    return inputs
 
 
 # Inputs of wanted sizes, to run a model before its first call.
@@ -338,6 +436,7 @@ def rehearse_calls(
     run_seconds: float | None,
     *,
     share: float = 1.0,
+    behind: Sequence[Mapping[str, int]] = (),
 ) -> None:
     """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
@@ -345,12 +444,13 @@ def rehearse_calls(
     memory which they take and free is not met for the first time either; the largest sizes come
     first, as they take the caches from the others.  `run_seconds` is what a run of the variant took
     at its warm-up (None: it was not run), and `share` is the part of a load's rehearsals that it
-    may take.  The variant is proven at this point: a refusal, such as of values that a fixture has
-    after it was resized, is left to a request that gives cause for it.
+    may take.  Sizes that are captured `behind` the load are left out.  The variant is proven at
+    this point: a refusal, such as of values that a fixture has after it was resized, is left to a
+    request that gives cause for it.
     """
     if variant.cuda_graphs is not None:
-        completed = map(manifest.domain.complete, variant.cuda_graphs.sizes)
-        wanted = sorted(completed, key=lambda sizes: -math.prod(sizes.values()))
+        now = (size for size in variant.cuda_graphs.sizes if size not in behind)
+        wanted = _largest_first([manifest.domain.complete(size) for size in now])
         least, settling = _LEAST, _SETTLING_SECONDS
     elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
         wanted = [(variant.domain or manifest.domain).corner("opt")]

@@ -184,6 +184,20 @@ class BuildReport:
 
 
 @record
+class CapturedGraphs:
+    """Sizes whose calls replay a CUDA graph, at one moment."""
+
+    captured: tuple[Mapping[str, int], ...] = ()
+    waiting: Annotated[
+        tuple[Mapping[str, int], ...],
+        "captured behind the load, and run without a graph until then",
+    ] = ()
+    refused: Annotated[
+        tuple[Mapping[str, int], ...], "run without a graph, or not at all: the findings say why"
+    ] = ()
+
+
+@record
 class VariantLoad:
     """The time for loading one variant, in seconds."""
 
@@ -198,6 +212,9 @@ class VariantLoad:
         default_factory=dict
     )
     misplaced_nodes: Annotated[int, "of these, those not where the artifact promises"] = 0
+    captures: Annotated[
+        CapturedGraphs | None, "sizes that are captured as CUDA graphs; None: none is promised"
+    ] = None
 
 
 @record

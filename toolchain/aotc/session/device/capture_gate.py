@@ -24,7 +24,8 @@ class _ThreadState(threading.local):
 
 
 class CaptureGate:
-    """Any number of users, or one capture; a capture that waits goes first.
+    """Any number of users, or one capture; a capture that waits goes first, but for users that have
+    waited for another: no user waits for two.
 
     Destructors, and handlers of signals, may come back to it in the midst of what their thread does
     here: so its lock is reentrant, and a thread's depth covers all the time that it is counted.
@@ -36,6 +37,10 @@ class CaptureGate:
         self._users = 0
         self._captures = 0
         self._capturing = False
+        self._ended = 0
+        # Users that wait, and of them those that waited while a capture ended.
+        self._kept_out = 0
+        self._overdue = 0
         self._here = _ThreadState()
 
     def used(self) -> CaptureGate:
@@ -49,9 +54,8 @@ class CaptureGate:
             here.depth += 1
             return
         with self._lock:
-            # What comes back while its own thread waits to capture must not wait for that.
-            while self._capturing if here.waits else self._captures:
-                self._changed.wait()
+            if self._captures:
+                self._wait(here)
             here.depth = 1
             self._users += 1
 
@@ -66,6 +70,19 @@ class CaptureGate:
                 self._changed.notify_all()
             here.depth = 0
 
+    def _wait(self, here: _ThreadState) -> None:
+        ended = self._ended
+        self._kept_out += 1
+        try:
+            # What comes back while its own thread waits to capture must not wait for that.
+            while self._capturing or (self._captures and self._ended == ended and not here.waits):
+                self._changed.wait()
+        finally:
+            self._kept_out -= 1
+            if self._ended != ended:
+                self._overdue -= 1
+                self._changed.notify_all()
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """While a graph is captured; the thread may use sessions meanwhile."""
@@ -74,7 +91,7 @@ class CaptureGate:
             here.waits = True
             self._captures += 1
             try:
-                while self._users or self._capturing:
+                while self._users or self._capturing or self._overdue:
                     self._changed.wait()
                 here.depth += 1
                 self._capturing = True
@@ -90,6 +107,8 @@ class CaptureGate:
             with self._lock:
                 self._capturing = False
                 self._captures -= 1
+                self._ended += 1
+                self._overdue = self._kept_out
                 self._changed.notify_all()
                 here.depth -= 1
 

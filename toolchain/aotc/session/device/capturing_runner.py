@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -25,6 +28,7 @@ from aotc.session.device.fixed_run import (
     run_options,
 )
 from aotc.spec.payload import Finding
+from aotc.spec.reports import CapturedGraphs
 from aotc.spec.variant import GraphCapture
 
 if TYPE_CHECKING:
@@ -33,7 +37,11 @@ if TYPE_CHECKING:
 
 # Of dropped and refused sizes.
 _MAX_FINDINGS: Final = 100
+# What keeps a size from being captured, and not from being run.
+_RUNS_WITHOUT: Final = frozenset({"AOTC-R024", "AOTC-M004", "AOTC-R005"})
 _T = TypeVar("_T")
+# Captures a size with a runner, and checks what it answers.
+Behind = Callable[["CapturingRunner", Mapping[str, int]], object]
 
 
 class CapturingRunner:
@@ -67,6 +75,10 @@ class CapturingRunner:
         # Their sessions stay: one that ends frees memory, which no capture elsewhere may meet.
         self._bound: set[Key] = set()
         self._refused: set[Key] = set()
+        # Sizes that are still to be captured behind a load, each with what does it.
+        self._waiting: OrderedDict[Key, tuple[Mapping[str, int], Behind]] = OrderedDict()
+        # Sizes whose answers were found to be wrong.
+        self._failed: dict[Key, AotcError] = {}
         self._ids = itertools.count(1)
         self._findings: list[Finding] = []
         self.on_capture: Callable[[], object] = do_nothing
@@ -83,11 +95,25 @@ class CapturingRunner:
     @property
     def captured(self) -> tuple[dict[str, int], ...]:
         """The captured sizes, the least recently used first."""
-        return tuple(dict(zip(self._dims, key, strict=True)) for key in self._captured)
+        return self._sizes(self._captured)
+
+    @property
+    def captures(self) -> CapturedGraphs:
+        """Which sizes are captured now, which still will be, and which are not, in any order."""
+        waiting = tuple(self._waiting)
+        return CapturedGraphs(
+            # What is captured is not checked yet as long as it waits.
+            captured=self._sizes(key for key in self._captured if key not in waiting),
+            waiting=self._sizes(waiting),
+            refused=self._sizes({*tuple(self._refused), *tuple(self._failed)}),
+        )
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """AOTC-R024 for each size that was dropped, or could not be captured."""
+        """AOTC-R024 for each size that was dropped, or could not be captured.
+
+        And why a size that was captured behind a load is not answered.
+        """
         return tuple(self._findings)
 
     def run(
@@ -122,12 +148,69 @@ class CapturingRunner:
         return self._owner.call(once)
 
     def capture(self, inputs: Mapping[str, Data], sizes: Mapping[str, int]) -> bool:
-        """Capture `sizes`, with host arrays of these; whether a graph was captured.
+        """Capture `sizes` unless they are, with host arrays of these; whether there is a graph.
 
         If it is refused, and the profile says `run`, such calls run without a graph.  Raises
         AOTC-R024, and M004.
         """
-        return self._owner.call(lambda: self._capture(inputs, self._key(sizes)) is not None)
+        key = self._key(sizes)
+        return self._owner.call(
+            lambda: key in self._captured or self._capture(inputs, key) is not None
+        )
+
+    def capture_behind(
+        self,
+        sizes: Sequence[Mapping[str, int]],
+        capture: Behind,
+    ) -> None:
+        """Have `capture` called for each of `sizes` when no call waits, in the runner's own thread.
+
+        A size that is called meanwhile runs without a graph, and is the next.  What fails is a
+        finding: such calls run without a graph, or are refused if `capture` raised another code
+        than AOTC-R024, M004 and R005, as for wrong answers.  `close` ends all.
+        """
+        later = {self._key(each): dict(each) for each in sizes}
+        # A runner that nobody closes may go meanwhile.
+        this = weakref.ref(self)
+
+        def step() -> None:
+            if (runner := this()) is not None:
+                runner._capture_next()
+
+        def begin() -> None:
+            self._waiting.update((key, (each, capture)) for key, each in later.items())
+            self._owner.behind([step] * len(later))
+
+        self._owner.call(begin)
+
+    def _capture_next(self) -> None:
+        if not self._waiting:
+            return
+        key, (sizes, capture) = next(iter(self._waiting.items()))
+        try:
+            capture(self, sizes)
+        except Exception as error:
+            found = error if isinstance(error, AotcError) else _unexpected(error)
+            with GATE.used(), self.device.lock:
+                self._captured.discard(key)
+                self._leave_session(key)
+            if found.code in _RUNS_WITHOUT:
+                self._refused.add(key)
+                self.note(f"{self._words(key)} runs without a graph: {found.line()}")
+            else:
+                self._failed[key] = found
+                self.note(f"calls of {self._words(key)} are refused: {found.line()}")
+        finally:
+            self._waiting.pop(key, None)
+
+    def require_accepted(self, sizes: Mapping[str, int]) -> None:
+        """Raise what was found to be wrong with `sizes` when they were captured behind a load."""
+        self._require_accepted(self._key(sizes))
+
+    def _require_accepted(self, key: Key) -> None:
+        if (found := self._failed.get(key)) is not None:
+            # Each has a traceback of its own.
+            raise copy(found)
 
     def may_capture(self, sizes: Mapping[str, int]) -> bool:
         """Whether a graph of these sizes was not refused before."""
@@ -154,12 +237,19 @@ class CapturingRunner:
         return self._session_of(key)
 
     def close(self) -> None:
-        """End the thread, and free the buffers when running calls are done."""
+        """End the thread, and free the buffers when running calls are done.
+
+        Of the captures behind a load, the one that runs is the last.
+        """
         self._owner.close()
+        self._waiting.clear()
         with GATE.used(), self.device.lock:
             self._captured.clear()
             self._sessions.clear()
             self.device.close()
+
+    def _sizes(self, keys: Iterable[Key]) -> tuple[dict[str, int], ...]:
+        return tuple(dict(zip(self._dims, key, strict=True)) for key in keys)
 
     def _session_of(self, key: Key) -> ort.InferenceSession:
         if self._opener is None:
@@ -183,6 +273,9 @@ class CapturingRunner:
         key: Key,
         part_of: PartOf | None,
     ) -> list[Data]:
+        if key in self._waiting:
+            self._waiting.move_to_end(key, last=False)
+        self._require_accepted(key)
         run = self._captured.get(key)
         if run is None and self.graphs.on_call and key not in self._refused:
             run = None if self._captured.full else self._captured_in_call(inputs, key)
@@ -233,12 +326,10 @@ class CapturingRunner:
 
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = self._words(key)
+        with GATE.used(), self.device.lock:
+            values = self._planned(inputs, key)
         with GATE.alone(), self.device.lock:
             try:
-                values = {
-                    arg.name: self.device.tensor_of(np.asarray(inputs[arg.name]), element_type(arg))
-                    for arg in self.session.get_inputs()
-                }
                 run = FixedRun(self._session_of(key), self.device, values, self.next_id())
                 wrong = run.replays_wrongly()
             except BaseException as error:
@@ -256,6 +347,23 @@ class CapturingRunner:
                 self.note(f"the graph for {self._words(dropped)} was dropped for that of {where}")
             self.on_capture()
             return run
+
+    def _planned(self, inputs: Mapping[str, Data], key: Key) -> dict[str, ort.OrtValue]:
+        """Inputs on the device, which were run once.
+
+        What libraries plan for new sizes takes seconds: other models run meanwhile.
+        """
+        try:
+            values = {
+                arg.name: self.device.tensor_of(np.asarray(inputs[arg.name]), element_type(arg))
+                for arg in self.session.get_inputs()
+            }
+            FixedRun(self._session_of(key), self.device, values)
+            return values
+        except BaseException:
+            self.device.settle()
+            self._leave_session(key)
+            raise
 
     def _words(self, key: Key) -> str:
         return ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
@@ -289,6 +397,10 @@ class CapturingRunner:
                     raise capture_refused(f"the CPU reads or writes {arg.name!r}", self.where)
 
 
+def _unexpected(error: Exception) -> AotcError:
+    return AotcError("AOTC-R005", "capturing it failed", found=repr(error)[:500])
+
+
 class _Job(Generic[_T]):
     __slots__ = ("done", "error", "function", "result")
 
@@ -309,9 +421,12 @@ class OwnerThread:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._later: deque[Callable[[], object]] = deque()
         self._closing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=_work, args=(self._jobs, self._later), name=name, daemon=True
+        )
         self._thread.start()
 
     def call(self, function: Callable[[], _T]) -> _T:
@@ -328,8 +443,18 @@ class OwnerThread:
             raise job.error
         return job.result  # type: ignore[return-value]
 
+    def behind(self, functions: Iterable[Callable[[], object]]) -> None:
+        """From a function of `call`: run these too, one each time that nothing is called.
+
+        They raise nothing.  `close` waits for the one that runs.
+        """
+        # A process must not end in the midst of a capture.
+        atexit.register(self.close)
+        self._later.extend(functions)
+
     def close(self) -> None:
         """End the thread when all that was called is done; later calls do nothing."""
+        atexit.unregister(self.close)
         with self._closing:
             if self._closed:
                 return
@@ -346,8 +471,15 @@ class OwnerThread:
                 self._jobs.put(None)
 
 
-def _work(jobs: queue.SimpleQueue[_Job[Any] | None]) -> None:
-    while (job := jobs.get()) is not None:
+def _work(jobs: queue.SimpleQueue[_Job[Any] | None], later: deque[Callable[[], object]]) -> None:
+    while True:
+        try:
+            job = jobs.get(block=not later)
+        except queue.Empty:
+            later.popleft()()
+            continue
+        if job is None:
+            return
         try:
             job.result = job.function()
         except BaseException as error:
