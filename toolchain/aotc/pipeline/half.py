@@ -120,11 +120,12 @@ class HalfRequest:
 def half_request(specialized: SpecializedModel, state: BuildState) -> HalfRequest:
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
-    A quantized model, one in another half precision and one without float32 are left as they are,
-    with finding AOTC-N011.  Raises N008 if the model's operator set does not know the type.
+    Of one with quantized weights, that is all else, if its profile says so.  A quantized model, one
+    in another half precision and one without float32 are left as they are, with finding AOTC-N011.
+    Raises N008 if the model's operator set does not know the type.
     """
     plan = specialized.plan
-    if plan.precision not in HALF_TYPES:
+    if not (wanted := plan.half):
         return HalfRequest(None, plan)
     first = backend_of(plan.providers[0], state.context.profile.plugins)
     if not first.half_by_types and not plan.cpu_only:
@@ -133,16 +134,16 @@ def half_request(specialized: SpecializedModel, state: BuildState) -> HalfReques
         why = "the model is quantized"
     else:
         model = onnx.load(specialized.graph, load_external_data=False)
-        why = why_left(model.graph, plan.precision)
-        if not why and (lacks := why_not_cast(model, plan.precision)):
+        why = why_left(model.graph, wanted)
+        if not why and (lacks := why_not_cast(model, wanted)):
             raise AotcError(
                 "AOTC-N008",
-                f"the model's operator set does not know {plan.precision}",
+                f"the model's operator set does not know {wanted}",
                 where=f"variant {plan.name}",
                 found=lacks,
                 fix="Choose 'precision: float16', or export the model at a later operator set.",
             )
-    if why == plan.precision:
+    if why == wanted:
         return HalfRequest(None, plan)
     if why:
         what = f"precision {plan.precision}: {why}, and is left unchanged"
@@ -171,7 +172,7 @@ def request_of(specialized: SpecializedModel, state: BuildState) -> Json:
         if (wanted := analyzed.domain.padded_sizes(plan.buckets, item["sizes"])) is not None
     ]
     return {
-        "to": plan.precision,
+        "to": plan.half,
         # ONNX Runtime's CPU computes nothing in half precision that is worth it.
         "stored_only": plan.cpu_only,
         "source": str(analyzed.source.graph),

@@ -823,12 +823,10 @@ def _twin(lowered: LoweredModel, context: BuildContext) -> Json:
     """
     plan = lowered.plan
     made = {record.name for record in lowered.optimized.passes}
-    if plan.precision != "bfloat16" and not (
-        plan.precision == "float16" and HALF_PRECISION in made
-    ):
+    if not plan.half or (plan.half == "float16" and HALF_PRECISION not in made):
         return None
     backend = backend_of(plan.providers[0], context.profile.plugins)
-    return {"to": plan.precision, "ep": backend.ort_name}
+    return {"to": plan.half, "ep": backend.ort_name}
 
 
 def _graph_bytes(model: Path, twin: Json) -> bytes:

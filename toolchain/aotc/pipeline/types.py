@@ -18,6 +18,7 @@ from aotc.base.records import field, record
 from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
 from aotc.graph.view import GraphView
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import SessionUse
 from aotc.sizes.shown import OutputTraits
 from aotc.spec.buckets import by_size
@@ -521,6 +522,13 @@ class VariantPlan:
     captures: tuple[Mapping[str, int], ...] = ()
     # Whether ranges of activations are those of calibration data, if there is any.
     may_be_static: bool = False
+
+    @property
+    def half(self) -> str:
+        """The half precision that its graph is changed to, or that of what is not quantized."""
+        quantized = self.precision in ("int8", "int4")
+        wanted = self.quantization.computes_in if quantized else self.precision
+        return wanted if wanted in HALF_TYPES else ""
 
     @property
     def wants_graphs(self) -> bool:

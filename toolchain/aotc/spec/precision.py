@@ -214,19 +214,24 @@ class QuantizationSpec:
         AccuracyLevel | None,
         "what products multiply in the form weights, as ONNX Runtime numbers it.  4: integers of 8 "
         "bits, for which activations are quantized in each call; 0: float32.  Unset: 4 on the CPU "
-        "provider, where its answers are exact enough, else 0",
+        "provider, where its answers are exact enough, else 0.  CUDA takes no account of it",
     ] = None
     table_bits: Annotated[
         TableBits | None,
         "bits of tables of embeddings in the form weights.  Unset: those of products on the CPU "
-        "provider, where that is exact enough, else 8",
+        "provider, where that is exact enough, else 8, as always on other providers",
     ] = None
+    computes_in: Annotated[
+        Literal["float32", "float16", "bfloat16"],
+        "what products multiply in the form weights, and the type of all that is not quantized: "
+        "half precision is for variants whose first provider is CUDA",
+    ] = "float32"
     operators: Annotated[
         tuple[str, ...], "operators that are quantized; none: all that gain by it"
     ] = ()
 
 
-_OF_BLOCKS: Final = ("block_size", "symmetric", "accuracy_level", "table_bits")
+_OF_BLOCKS: Final = ("block_size", "symmetric", "accuracy_level", "table_bits", "computes_in")
 
 
 @record
@@ -279,7 +284,7 @@ def quantization_problems(
             found[Problem(f"{where}.form", text)] = None
         elif form in ("static", "dynamic") and "int4" not in tuned:
             for name in _OF_BLOCKS:
-                if getattr(own or shared, name) not in (None, _FORMER.get(name)):
+                if getattr(own or shared, name) not in (None, "float32", _FORMER.get(name)):
                     text = f"has no effect: it is of the form weights, not of {form}"
                     found[Problem(f"{where}.{name}", text)] = None
         if own is not None and not _states_nothing(own) and not {precision, *tuned} & _QUANTIZED:
