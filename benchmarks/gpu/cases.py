@@ -22,6 +22,8 @@ ROWS = (
     "overhead",
     "first_request",
     "memory",
+    "behind",
+    "weights",
     "lengths",
     "first_answer",
     "chains",

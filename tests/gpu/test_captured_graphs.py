@@ -16,6 +16,7 @@ from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
 from aotc.base.errors import AotcError
+from aotc.spec.reports import CapturedGraphs
 
 pytestmark = pytest.mark.gpu
 THREADS, CALLS = 8, 50
@@ -48,6 +49,69 @@ def test_device_memory_is_told_beside_that_of_a_plain_session(captured: Built) -
     first = captured.report.variants[0]
     told = {"load": taken, "session": first.device_bytes, "plain": first.plain_device_bytes}
     note("device memory of the CNN", told)
+
+
+def test_sizes_are_captured_behind_a_load_while_threads_call(
+    captured: Built, without_graphs: Built
+) -> None:
+    """Answers are the same before and after, and what a bound call captures meanwhile too."""
+    wrong: list[Any] = []
+    given = {(batch, seed): image(batch, seed) for batch in (1, 3, 4) for seed in range(4)}
+    with aotc.load(without_graphs.path) as plain:
+        expected = {key: plain.run(inputs)["logits"] for key, inputs in given.items()}
+    with aotc.load(captured.path, capture_first=[{"batch": 4}]) as model:
+        assert model.ready
+        first = model.report.variants[0].captures
+        assert first is not None
+        note("captured first, and behind", [first.captured, first.waiting])
+        assert {size["batch"] for size in (*first.captured, *first.waiting)} >= {1, 4}
+
+        def work(number: int) -> None:
+            order = np.random.default_rng(number).permutation(len(given))
+            try:
+                for turn in range(CALLS):
+                    key = list(given)[order[turn % len(given)]]
+                    close_to(model.run(given[key])["logits"], expected[key], 1e-4)
+                call = model.bind(given[4, 0])
+                close_to(call()["logits"].numpy(), expected[4, 0], 1e-4)
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        found = all_captured(model)
+        assert {size["batch"] for size in found.captured} >= {1, 4}
+        assert not found.refused and not model.findings()
+        before = model.telemetry.snapshot().fallbacks
+        for key, inputs in given.items():
+            close_to(model.run(inputs)["logits"], expected[key], 1e-4)
+        assert model.telemetry.snapshot().fallbacks == before
+
+
+def test_a_model_is_closed_while_it_captures(captured: Built) -> None:
+    for _ in range(3):
+        with aotc.load(captured.path, capture_first=[{"batch": 4}]) as model:
+            model.run(image(4, 0))
+        with pytest.raises(AotcError) as caught:
+            model.run(image(4, 0))
+        assert caught.value.code == "AOTC-R005"
+    with aotc.load(captured.path) as model:
+        model.run(image(1, 0))
+
+
+def all_captured(model: aotc.Model) -> CapturedGraphs:
+    """What is captured once nothing waits."""
+    for _ in range(60_000):
+        found = model.report.variants[0].captures
+        assert found is not None
+        if not found.waiting:
+            return found
+        threading.Event().wait(0.001)
+    raise AssertionError("sizes still wait to be captured")
 
 
 def test_captures_and_calls_without_a_graph_are_counted(captured: Built) -> None:

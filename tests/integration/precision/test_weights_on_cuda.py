@@ -15,7 +15,7 @@ import pytest
 from made_profiles import profile_with
 from model_parts import model_of
 from onnx import TensorProto, helper, numpy_helper
-from refusals import refusal
+from refusals import refusal, refusal_code
 from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc.base.records import replace
@@ -150,14 +150,17 @@ def test_half_precision_beside_four_bits_answers_as_float32_does(bench: Workbenc
 
 
 def test_half_precision_is_of_weights_alone_on_cuda(bench: Workbench) -> None:
-    model = decoder()
-    for base, form in (("edge", "weights"), ("server-cuda", "mixed")):
-        stated = {"computes_in": "float16", "form": form}
-        profile = profile_with(base, precision="int4", quantization=stated)
-        refused = refusal(bench.build, model, "refused", profile=profile)
-        assert refused.code == "AOTC-N017"
-        assert refused.where == "variant portable: quantization.computes_in"
-        assert (refused.expected, refused.found) == ("float32", "float16")
+    stated = {"computes_in": "float16", "form": "weights"}
+    profile = profile_with("edge", precision="int4", quantization=stated)
+    refused = refusal(bench.build, decoder(), "refused", profile=profile)
+    assert (refused.code, refused.where) == (
+        "AOTC-N017",
+        "variant portable: quantization.computes_in",
+    )
+    assert (refused.expected, refused.found) == ("float32", "float16")
+    stated["form"] = "mixed"
+    profile = profile_with("server-cuda", precision="int4", quantization=stated)
+    assert refusal_code(bench.build, decoder(), "refused", profile=profile) == "AOTC-N008"
 
 
 def test_it_has_no_effect_on_other_forms() -> None:
