@@ -55,14 +55,15 @@ def run(run: Run) -> None:
 def began(request: dict[str, Any]) -> Iterator[dict[str, float]]:
     """In a fresh process: seconds of one side, and of what goes on behind it."""
     import aotc
+    from aotc.host.nvidia import free_memory
     from benchmarks.gpu import contenders
     from benchmarks.gpu.inputs import inputs_at
 
     settings, side = Settings.from_json(request["settings"]), request["side"]
     network = NETWORKS[request["network"]]
     inputs = inputs_at(settings.model(network.name), network.sizes(request["batch"]))
-    if not settings.cpu:
-        contenders.free_bytes()
+    # Makes the GPU's context.
+    free_memory()
     started = time.perf_counter()
     if side == PLAIN:
         contenders.plain_session(settings, request["plain"]).run(None, inputs)

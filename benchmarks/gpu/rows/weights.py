@@ -22,8 +22,8 @@ HALF = "float16"
 # By label: the precision, and what the profile says of quantization.
 FORMS: dict[str, tuple[str, dict[str, str]]] = {
     HALF: (HALF, {}),
-    "int8, rest float16": ("int8", {"form": "weights", "computes_in": HALF}),
-    "int4, rest float16": ("int4", {"computes_in": HALF}),
+    "int8, rest float16": ("int8", {"form": "weights", "activations": HALF}),
+    "int4, rest float16": ("int4", {"activations": HALF}),
     "int4, rest float32": ("int4", {}),
 }
 ROUNDS = 100
@@ -32,9 +32,7 @@ ROUNDS = 100
 def run(run: Run) -> None:
     """Measure the wanted ones of these networks at all their batches."""
     settings = run.settings
-    for case, network, model in run.cases("weights"):
-        if network.name not in OF:
-            continue
+    for case, network, model in run.cases("weights", OF):
         with run.guarded("weights", [case]):
             batches = settings.batches(network)
             artifacts, refused, taken = {}, {}, {}
@@ -42,7 +40,7 @@ def run(run: Run) -> None:
                 fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
                 if settings.cpu:
                     # Half precision beside them is CUDA's alone.
-                    quantization = {k: v for k, v in quantization.items() if k != "computes_in"}
+                    quantization = {k: v for k, v in quantization.items() if k != "activations"}
                 if quantization:
                     fields["quantization"] = quantization
                 try:
@@ -52,13 +50,8 @@ def run(run: Run) -> None:
                     refused[label] = str(error)
                     continue
                 if not settings.cpu:
-                    request = {
-                        "settings": settings.to_json(),
-                        "network": network.name,
-                        "batches": batches,
-                        "artifact": artifacts[label],
-                    }
-                    record = one_record("rows.memory:taken", request, seconds=SECONDS)
+                    request = {"settings": settings.to_json(), "artifact": artifacts[label]}
+                    record = one_record("rows.load:loaded", request, seconds=SECONDS)
                     taken[label] = record["bytes"]
             request = {
                 "settings": settings.to_json(),
@@ -93,9 +86,9 @@ def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 f"{label}, batch {batch}": contenders.difference(found, answers[HALF])
                 for label, found in answers.items()
             }
-        tensors = contenders.on_device(settings, inputs)
         calls = {
-            label: contenders.bound(settings, model, tensors)[0] for label, model in models.items()
+            label: contenders.ours(settings, model, [inputs]).bound
+            for label, model in models.items()
         }
         for label, seconds in by_turns(calls, settings.rounds(ROUNDS)).items():
             samples[f"{label}, batch {batch}"] = seconds

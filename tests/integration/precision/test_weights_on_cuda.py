@@ -21,7 +21,6 @@ from workbench import Built, Workbench, plain_answer, plain_session
 from aotc.base.records import replace
 from aotc.providers.cuda import CudaBackend, claim_of, uncapturable
 from aotc.runtime.warmup import open_variant
-from aotc.spec.codec import ParseError
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"
@@ -90,18 +89,18 @@ def answer_on_the_cpu(artifact: Built, given: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("precision", "computes_in", "settings"),
+    ("precision", "activations", "settings"),
     [
-        ("int8", "float32", {}),
+        ("int8", "auto", {}),
         ("int4", "float16", {}),
         ("int4", "bfloat16", {"block_size": 128, "symmetric": False}),
     ],
 )
 def test_all_of_it_has_kernels_on_cuda_and_can_be_captured(
-    bench: Workbench, precision: str, computes_in: str, settings: dict[str, Any]
+    bench: Workbench, precision: str, activations: str, settings: dict[str, Any]
 ) -> None:
     artifact = built(
-        bench, f"{precision}-{computes_in}", precision, computes_in=computes_in, **settings
+        bench, f"{precision}-{activations}", precision, activations=activations, **settings
     )
     (variant,) = artifact.manifest.variants
     assert (variant.precision, variant.placement.share[CUDA]) == (precision, 1.0)
@@ -113,7 +112,7 @@ def test_all_of_it_has_kernels_on_cuda_and_can_be_captured(
     products = [node for node in model.graph.node if node.op_type == "MatMulNBits"]
     assert len(products) == 2
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    kind = HALF.get(computes_in, TensorProto.FLOAT)
+    kind = HALF.get(activations, TensorProto.FLOAT)
     for node in products:
         stated = {each.name: each.i for each in node.attribute}
         assert stated["bits"] == (8 if precision == "int8" else 4)
@@ -131,39 +130,33 @@ def test_all_of_it_has_kernels_on_cuda_and_can_be_captured(
 def test_half_precision_beside_four_bits_answers_as_float32_does(bench: Workbench) -> None:
     ids = {"ids": np.array([[0, 3, VOCABULARY - 1]])}
     answers, sizes = {}, {}
-    for computes_in in ("float32", "float16"):
-        artifact = built(bench, f"answers-{computes_in}", "int4", computes_in=computes_in)
+    for activations in ("auto", "float16"):
+        artifact = built(bench, f"answers-{activations}", "int4", activations=activations)
         (variant,) = artifact.manifest.variants
-        answers[computes_in] = answer_on_the_cpu(artifact, ids)
-        sizes[computes_in] = sum(
+        answers[activations] = answer_on_the_cpu(artifact, ids)
+        sizes[activations] = sum(
             math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
             for tensor in graph_of(artifact).graph.initializer
         )
         changes = Counter(record.name for record in variant.passes)
-        assert changes["half-precision"] == (computes_in == "float16")
+        assert changes["half-precision"] == (activations == "float16")
         assert changes["quantize"] == 1
     expected = plain_answer(plain_session(artifact.source), ids)["y"]
     worst = {name: np.abs(found - expected).max() for name, found in answers.items()}
-    assert 0 < np.abs(answers["float16"] - answers["float32"]).max() < 0.02 < worst["float32"] < 0.5
-    assert worst["float16"] < 1.1 * worst["float32"]
-    assert sizes["float16"] < sizes["float32"]
+    assert 0 < np.abs(answers["float16"] - answers["auto"]).max() < 0.02 < worst["auto"] < 0.5
+    assert worst["float16"] < 1.1 * worst["auto"]
+    assert sizes["float16"] < sizes["auto"]
 
 
 def test_half_precision_is_of_weights_alone_on_cuda(bench: Workbench) -> None:
-    stated = {"computes_in": "float16", "form": "weights"}
+    stated = {"activations": "float16", "form": "weights"}
     profile = profile_with("edge", precision="int4", quantization=stated)
     refused = refusal(bench.build, decoder(), "refused", profile=profile)
     assert (refused.code, refused.where) == (
         "AOTC-N017",
-        "variant portable: quantization.computes_in",
+        "variant portable: quantization.activations",
     )
-    assert (refused.expected, refused.found) == ("float32", "float16")
+    assert refused.found == "float16, in the form weights on cpu"
     stated["form"] = "mixed"
     profile = profile_with("server-cuda", precision="int4", quantization=stated)
     assert refusal_code(bench.build, decoder(), "refused", profile=profile) == "AOTC-N008"
-
-
-def test_it_has_no_effect_on_other_forms() -> None:
-    quantization = {"form": "static", "computes_in": "float16"}
-    with pytest.raises(ParseError, match="it is of the form weights, not of static"):
-        profile_with("server-cuda", precision="int8", quantization=quantization)

@@ -234,7 +234,7 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     analyzed = specialized.analyzed
     compared = unpadded_runs(analyzed, plan, analyzed.references_of(plan)) if samples else []
     _require_possible(form, spec, where)
-    _require_floats(plan, context, where)
+    _require_floats(form, plan, context, where)
     names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
     digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
@@ -347,18 +347,17 @@ def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
         )
 
 
-def _require_floats(plan: VariantPlan, context: BuildContext, where: str) -> None:
-    """Of the providers, CUDA alone multiplies blocks of weights in half precision."""
-    wanted = plan.quantization.computes_in
+def _require_floats(form: str, plan: VariantPlan, context: BuildContext, where: str) -> None:
+    """Of the providers, CUDA alone multiplies blocks of weights with half precision."""
     first = backend_of(plan.providers[0], context.profile.plugins)
-    if wanted == "float32" or first.ort_name == CAPTURING.ort_name:
+    if not plan.half or (form == "weights" and first.ort_name == CAPTURING.ort_name):
         return
     raise AotcError(
         "AOTC-N017",
-        f"what is not quantized computes in {wanted} on CUDA alone",
-        where=f"{where}: quantization.computes_in",
-        expected="float32",
-        found=wanted,
+        f"activations are {plan.half} in the form weights, and on CUDA alone",
+        where=f"{where}: quantization.activations",
+        expected="auto",
+        found=f"{plan.half}, in the form {form} on {first.name}",
     )
 
 

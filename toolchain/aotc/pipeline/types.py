@@ -527,7 +527,7 @@ class VariantPlan:
     def half(self) -> str:
         """The half precision that its graph is changed to, or that of what is not quantized."""
         quantized = self.precision in ("int8", "int4")
-        wanted = self.quantization.computes_in if quantized else self.precision
+        wanted = self.quantization.activations if quantized else self.precision
         return wanted if wanted in HALF_TYPES else ""
 
     @property

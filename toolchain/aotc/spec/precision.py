@@ -162,6 +162,7 @@ Form = Literal["auto", "static", "dynamic", "weights", "mixed"]
 # What `auto` may stand for.
 QuantizedForm = Literal["static", "dynamic", "weights", "mixed"]
 Integers = Literal["auto", "int8", "uint8"]
+Activations = Literal["auto", "int8", "uint8", "float16", "bfloat16"]
 RangeMethod = Literal["auto", "minmax", "entropy", "percentile"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 # Level 1 of ONNX Runtime is what 0 is on CPUs: the same answers in the same time.
@@ -195,7 +196,11 @@ class QuantizationSpec:
         "for int8 if there is calibration data, else dynamic; int4 is of weights alone",
     ] = "auto"
     per_channel: Annotated[bool, "a scale for each channel of weights, not one for all"] = True
-    activations: Annotated[Integers, "type of quantized activations"] = "auto"
+    activations: Annotated[
+        Activations,
+        "type of quantized activations; float16 and bfloat16 are of the form weights on CUDA, for "
+        "what products multiply and all else that is not quantized, which is float32 there unset",
+    ] = "auto"
     weights: Annotated[Integers, "type of quantized weights"] = "auto"
     reduce_range: Annotated[
         bool | None,
@@ -221,17 +226,12 @@ class QuantizationSpec:
         "bits of tables of embeddings in the form weights.  Unset: those of products on the CPU "
         "provider, where that is exact enough, else 8, as always on other providers",
     ] = None
-    computes_in: Annotated[
-        Literal["float32", "float16", "bfloat16"],
-        "what products multiply in the form weights, and the type of all that is not quantized: "
-        "half precision is for variants whose first provider is CUDA",
-    ] = "float32"
     operators: Annotated[
         tuple[str, ...], "operators that are quantized; none: all that gain by it"
     ] = ()
 
 
-_OF_BLOCKS: Final = ("block_size", "symmetric", "accuracy_level", "table_bits", "computes_in")
+_OF_BLOCKS: Final = ("block_size", "symmetric", "accuracy_level", "table_bits")
 
 
 @record
@@ -284,7 +284,7 @@ def quantization_problems(
             found[Problem(f"{where}.form", text)] = None
         elif form in ("static", "dynamic") and "int4" not in tuned:
             for name in _OF_BLOCKS:
-                if getattr(own or shared, name) not in (None, "float32", _FORMER.get(name)):
+                if getattr(own or shared, name) not in (None, _FORMER.get(name)):
                     text = f"has no effect: it is of the form weights, not of {form}"
                     found[Problem(f"{where}.{name}", text)] = None
         if own is not None and not _states_nothing(own) and not {precision, *tuned} & _QUANTIZED:
