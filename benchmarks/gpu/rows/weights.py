@@ -50,8 +50,8 @@ def run(run: Run) -> None:
                     refused[label] = str(error)
                     continue
                 if not settings.cpu:
-                    request = {"settings": settings.to_json(), "artifact": artifacts[label]}
-                    record = one_record("rows.load:loaded", request, seconds=SECONDS)
+                    loaded = {"settings": settings.to_json(), "artifact": artifacts[label]}
+                    record = one_record("rows.load:loaded", loaded, seconds=SECONDS)
                     taken[label] = record["bytes"]
             request = {
                 "settings": settings.to_json(),
