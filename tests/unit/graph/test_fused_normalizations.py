@@ -82,6 +82,10 @@ LEFT: dict[str, tuple[list[onnx.NodeProto], list[Any]]] = {
         [SUM, make("LayerNormalization", ["s", "wide"], ["y"], axis=1)],
         ["batch", "length", HIDDEN],
     ),
+    "of two axes, with a scale of one": (
+        [SUM, make("LayerNormalization", ["s", "scale"], ["y"], axis=1)],
+        ["batch", "length", HIDDEN],
+    ),
     "a difference": ([make("Sub", ["x", "z"], ["s"]), NORMALIZED], ["batch", "length", HIDDEN]),
 }
 

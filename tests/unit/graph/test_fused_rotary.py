@@ -182,6 +182,17 @@ def test_a_table_is_read_if_its_halves_are_equal(halves: str) -> None:
         check_same(model, fused, x=x, p=np.zeros((1, 7), np.int64))
 
 
+def test_a_table_of_each_head_is_left() -> None:
+    model = with_table("equal")
+    for tensor in model.graph.initializer:
+        if tensor.name in ("cos", "sin"):
+            values = numpy_helper.to_array(tensor)
+            each = np.concatenate([values, values / 2], axis=1)
+            tensor.CopyFrom(numpy_helper.from_array(each, tensor.name))
+    fused, _ = fuse(model, Path())
+    assert "RotaryEmbedding" not in ops(fused)
+
+
 def test_a_table_is_left_if_one_number_differs_by_a_rounding() -> None:
     model = with_table("equal")
     for tensor in model.graph.initializer:
@@ -215,6 +226,7 @@ LEFT: dict[str, Nodes] = {
         "negated": make("Neg", ["first"], ["negated"]),
         "turned": make("Concat", ["negated", "second"], ["turned"], axis=-1),
     },
+    "the second half is no negative": {"negated": make("Abs", ["second"], ["negated"])},
     "nothing is negated": {"turned": make("Concat", ["second", "first"], ["turned"], axis=-1)},
     "halves that overlap": {
         "first": make("Slice", ["q", "one", "five", "three"], ["first"]),

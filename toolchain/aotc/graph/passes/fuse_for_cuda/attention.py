@@ -134,7 +134,7 @@ def _before_repeats(value: ir.Value) -> ir.Value | None:
         return None
     before, after = sizes(spread.inputs[0], 5), sizes(spread.outputs[0], 5)
     result = sizes(value, 4)
-    if before is None or after is None or result is None or before[2] != 1:
+    if before is None or after is None or result is None:
         return None
     heads, times = after[1:3]
     if not isinstance(heads, int) or not isinstance(times, int) or result[1] != heads * times:

@@ -242,9 +242,9 @@ def _of_whole_head(match: _Rotary) -> _Rotary:
         return match
     rest = part_of(joined.inputs[1])
     whole = sizes(part[0], 4)
-    if joined.inputs[0] is not match.result or integer(joined, "axis", 0) not in (-1, 3):
-        return match
     if rest is None or whole is None or rest[0] is not part[0]:
+        return match
+    if integer(joined, "axis", 0) not in (-1, 3):
         return match
     turned = (sizes(match.source, 4) or ())[3]
     if (part[1:], rest[1:]) != ((0, turned), (turned, whole[3])) or turned != match.rotated:
