@@ -12,6 +12,7 @@ import pytest
 from attention_graphs import ops
 from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from aotc.graph.passes.fuse_for_cuda import fuse
 from aotc.providers.cuda import CudaBackend, claim_of, uncapturable
@@ -139,7 +140,10 @@ def test_a_node_of_a_type_that_cuda_lacks_is_written_exactly(op: str, dtype: str
     fused, found = matched(model)
     assert found == {f"{op} of {dtype}": 1}
     assert not claim_of(fused).refusals
-    check_equal(model, fused, **given)
+    try:
+        check_equal(model, fused, **given)
+    except NotImplemented:
+        pytest.skip(f"ONNX Runtime {ort.__version__} has no {op} of {dtype} on the CPU either")
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "Pad", "Tile", "Where", "Equal", "Max"])

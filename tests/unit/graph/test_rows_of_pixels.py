@@ -21,6 +21,7 @@ from model_parts import info
 from onnx import helper, numpy_helper
 
 from aotc.graph.passes.fuse_for_cuda import fuse
+from aotc.spec.providers import MICROSOFT
 
 CHANNELS, HEIGHT, WIDTH = 8, 4, 6
 PIXELS = HEIGHT * WIDTH
@@ -148,6 +149,30 @@ def test_with_channels_last_no_transpose_is_left_inside(
         for one in (model, fused_of(model)[0])
     ]
     assert left == [before, after]
+
+
+MOVED = {
+    "a factor": make("Mul", ["c", "column"], ["a"]),
+    "a sum": make("Add", ["column", "c"], ["a"]),
+    "a bound": make("Clip", ["c", "", "one"], ["a"]),
+    "Relu": make("Relu", ["c"], ["a"]),
+    "Sigmoid": make("Sigmoid", ["c"], ["a"]),
+    "HardSwish": make("HardSwish", ["c"], ["a"]),
+    "the standard Gelu": make("Gelu", ["c"], ["a"]),
+    "Gelu": make("Gelu", ["c"], ["a"], domain=MICROSOFT),
+    "FastGelu": make("FastGelu", ["c"], ["a"], domain=MICROSOFT),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_between_convolutions_transposes_meet_without_us(name: str, tmp_path: Path) -> None:
+    """Why no pass moves them: ONNX Runtime does, also through what a fusion writes here."""
+    first, last = make("Conv", ["x", "full"], ["c"]), make("Conv", ["a", "full"], ["y"])
+    column = np.ones((CHANNELS, 1, 1), np.float32)
+    model = model_of([first, MOVED[name], last], column=column, one=np.float32(1))
+    model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    # One is of the input, and one of the output.
+    assert ops(optimized(channels_last(model), tmp_path)).count("Transpose") == 2
 
 
 def test_with_channels_first_none_is_added(tmp_path: Path) -> None:
