@@ -12,7 +12,6 @@ import pytest
 from attention_graphs import ops
 from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 
 from aotc.graph.passes.fuse_for_cuda import fuse
 from aotc.providers.cuda import CudaBackend, claim_of, uncapturable
@@ -76,7 +75,7 @@ LOST = [
     *((op, "uint8") for op in PAIR),
     *((op, dtype) for op in ("Equal", "Less", "Greater", "Mod") for dtype in ("int16", "uint16")),
     *((op, dtype) for op in ("ArgMax", "ArgMin") for dtype in ("int8", "uint8", "int32")),
-    *(("Clip", dtype) for dtype in ("int32", "uint32")),
+    ("Clip", "int32"),
     *(("GatherND", dtype) for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32")),
     *(("Pad", dtype) for dtype in ("int8", "uint8", "int32", "uint32")),
     *(("Tile", dtype) for dtype in ("bool", "int8", "uint8", "int16", "uint16", "uint32")),
@@ -140,10 +139,7 @@ def test_a_node_of_a_type_that_cuda_lacks_is_written_exactly(op: str, dtype: str
     fused, found = matched(model)
     assert found == {f"{op} of {dtype}": 1}
     assert not claim_of(fused).refusals
-    try:
-        check_equal(model, fused, **given)
-    except NotImplemented:
-        pytest.skip(f"ONNX Runtime {ort.__version__} has no {op} of {dtype} on the CPU either")
+    check_equal(model, fused, **given)
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "Pad", "Tile", "Where", "Equal", "Max"])

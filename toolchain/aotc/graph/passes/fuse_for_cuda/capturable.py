@@ -81,7 +81,8 @@ _LARGEST: Final = _Widened((0,), {_Type.BOOL: _Type.FLOAT})
 _WIDENED: Final[Mapping[str, _Widened]] = {
     "ArgMax": _INDEXED,
     "ArgMin": _INDEXED,
-    "Clip": _Widened((0, 1, 2), _INTO_INT64),
+    # ONNX Runtime 1.31 takes no bounds of int64 beyond those of int32.
+    "Clip": _Widened((0, 1, 2), {_Type.INT32: _Type.INT64}),
     "Equal": _COMPARED,
     "GatherND": _Widened((0,), _INTO_INT64),
     "Greater": _COMPARED,
