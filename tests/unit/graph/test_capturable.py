@@ -281,7 +281,7 @@ def assignment(
     return onnx.ModelProto.FromString(made.SerializeToString())
 
 
-@pytest.mark.parametrize("values", [(1, 1), (4, 5), (2, 1)])
+@pytest.mark.parametrize("values", [(1, 1), (4, 5), (2, 1), (0, 5)])
 def test_a_masked_assignment_is_a_choice(values: tuple[int, int]) -> None:
     model = assignment(WHOLE)
     fused, found = matched(model)

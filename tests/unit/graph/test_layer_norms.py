@@ -117,7 +117,7 @@ def test_each_form_is_one_node(name: str, axis: int) -> None:
     kept = [op for op in ops(fused) if op not in ("Constant", "Reshape")]
     between = [] if axis == 3 else ["Transpose"]
     assert kept == [*between, "LayerNormalization", *between]
-    for batch, height, width in ((1, 1, 1), (2, 3, 5), (3, 8, 2)):
+    for batch, height, width in ((1, 1, 1), (2, 3, 5), (3, 8, 2), (0, 3, 5)):
         check_same(model, fused, x=pixels(axis, batch, height, width))
 
 

@@ -181,7 +181,7 @@ def test_with_channels_first_none_is_added(tmp_path: Path) -> None:
     assert matched == {"to rows": 2, "to images": 2}
     before, after = (ops(optimized(one, tmp_path)).count("Transpose") for one in (model, fused))
     assert after <= before
-    for batch in (1, 3):
+    for batch in (0, 1, 3):
         x = np.random.default_rng(batch).standard_normal((batch, CHANNELS, HEIGHT, WIDTH))
         check_same(model, fused, x=x.astype(np.float32))
 
@@ -202,10 +202,74 @@ def test_one_unknown_size_of_an_image_is_found_from_the_others(unknown: int) -> 
             # A 0 keeps the batch.
             del node.attribute[:]
     fused, matched = fused_of(model)
-    assert matched["to rows"] == 2
+    assert matched == {"to rows": 2, "to images": 2}
     shape = [2, CHANNELS, HEIGHT, WIDTH]
     shape[unknown] = 9
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    check_same(model, fused, x=x)
+
+
+@pytest.mark.parametrize("allowzero", [0, 1])
+def test_images_of_any_size_keep_the_shapes_that_the_graph_computes(allowzero: int) -> None:
+    """As exporters write `flatten(2)` and `view` with sizes that are not known."""
+    model = encoder()
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, name in ((2, "height"), (3, "width")):
+            value.type.tensor_type.shape.dim[axis].dim_param = name
+    sizes = [
+        make("Shape", ["x"], ["batch"], end=1),
+        make("Shape", ["x"], ["sides"], start=2),
+        make("ReduceProd", ["sides"], ["pixels"], keepdims=1),
+        make("Concat", ["batch", "channels", "pixels"], ["rows"], axis=0),
+        make("Concat", ["batch", "channels", "sides"], ["image"], axis=0),
+    ]
+    nodes = [*sizes, *model.graph.node]
+    for node in nodes:
+        if node.op_type == "Reshape":
+            del node.attribute[:]
+            node.attribute.append(helper.make_attribute("allowzero", allowzero))
+    kept = [each for each in model.graph.initializer if each.name not in ("rows", "image")]
+    channels = numpy_helper.from_array(np.array([CHANNELS]), "channels")
+    del model.graph.node[:], model.graph.initializer[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend([*kept, channels])
+    for name, shape in (
+        ("r", ["n", CHANNELS, "pixels"]),
+        ("i", ["n", CHANNELS, "height", "width"]),
+        ("c2", ["n", CHANNELS, "height", "width"]),
+        ("r2", ["n", CHANNELS, "pixels"]),
+        ("i2", ["n", CHANNELS, "height", "width"]),
+    ):
+        model.graph.value_info.append(info(name, shape))
+    fused, matched = fused_of(model)
+    assert matched == {"to rows": 2, "to images": 2}
+    # Without an image as well, which such graphs take.
+    for batch, height, width in ((1, 1, 1), (2, 3, 5), (0, 3, 5)):
+        x = np.random.default_rng(1).standard_normal((batch, CHANNELS, height, width))
+        check_same(model, fused, x=x.astype(np.float32))
+
+
+def test_a_size_that_a_computed_shape_keeps_in_its_place_is_left() -> None:
+    """A 0 in it keeps the second size of what is reshaped, which would be another one."""
+    model = between(
+        make("Shape", ["c"], ["sides"], start=2),
+        make("ReduceProd", ["sides"], ["pixels"], keepdims=1),
+        make("Concat", ["kept", "pixels"], ["shape"], axis=0),
+        make("Reshape", ["c", "shape"], ["r"]),
+        make("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
+        make("Softmax", ["t"], ["f"]),
+        make("Transpose", ["f"], ["b"], perm=[0, 2, 1]),
+        make("Shape", ["c"], ["whole"]),
+        make("Reshape", ["b", "whole"], ["y"]),
+        kept=np.array([0, 0]),
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, name in ((2, "height"), (3, "width")):
+            value.type.tensor_type.shape.dim[axis].dim_param = name
+    model.graph.value_info.append(info("r", ["n", CHANNELS, "pixels"]))
+    fused, matched = fused_of(model)
+    assert not matched.get("to rows")
+    x = np.random.default_rng(1).standard_normal((2, CHANNELS, 3, 5)).astype(np.float32)
     check_same(model, fused, x=x)
 
 

@@ -5,16 +5,19 @@ width, then a Transpose of three axes; and back by a Transpose, then a Reshape. 
 run with channels last, ONNX Runtime puts a Transpose of four axes before and after each, and moves
 these through what is elementwise, but through no such Reshape: both stay.  Written as a Transpose
 of four axes beside the image, and a Reshape beside the rows, they cancel.  Where channels come
-first, as many elements are moved as before.
+first, as many elements are moved as before: CUDA's Transpose merges height and width itself.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    array,
+    integer,
     is_op,
     made_by,
     only_user,
@@ -51,11 +54,10 @@ def _to_rows(transpose: ir.Node, new: NewNodes) -> bool:
     before = sizes(image, 4)
     if image is None or before is None or merged is None or not _keep(before, merged):
         return False
-    rows = tuple(merged[axis] for axis in _SWAPPED)
-    if (numbers := _numbers(rows)) is None:
+    if not _may_be_turned(merge, merged):
         return False
     last = new.transposed(image, _TO_LAST, [before[axis] for axis in _TO_LAST])
-    made = new.reshaped(last, numbers, rows)
+    made = _reshaped(last, merge, merged, _SWAPPED, new)
     new.place_before(transpose)
     replace_value(transpose.outputs[0], made)
     return True
@@ -69,10 +71,9 @@ def _to_image(split: ir.Node, new: NewNodes) -> bool:
     rows = transpose.inputs[0]
     if after is None or merged is None or rows is None or not _keep(after, merged):
         return False
-    image = tuple(after[axis] for axis in _TO_LAST)
-    if (numbers := _numbers(image)) is None:
+    if not _may_be_turned(split, after):
         return False
-    made = new.transposed(new.reshaped(rows, numbers, image), _TO_FIRST, after)
+    made = new.transposed(_reshaped(rows, split, after, _TO_LAST, new), _TO_FIRST, after)
     new.place_before(split)
     replace_value(split.outputs[0], made)
     return True
@@ -93,7 +94,49 @@ def _keep(image: tuple[int | str, ...], merged: tuple[int | str, ...]) -> bool:
     return False
 
 
-def _numbers(wanted: tuple[int | str, ...]) -> list[int] | None:
-    """What a Reshape takes for these sizes, of which the first stays; None if two are not known."""
-    rest = [size if isinstance(size, int) else -1 for size in wanted[1:]]
-    return [0, *rest] if rest.count(-1) <= 1 and 0 not in rest else None
+def _may_be_turned(reshape: ir.Node, result: tuple[int | str, ...]) -> bool:
+    """Whether the sizes that a Reshape states mean the same in another order.
+
+    A 0 does not: it keeps the size that stands in its place, unless it is the batch's.
+    """
+    if (stated := _stated(reshape, result)) is not None:
+        return 0 not in stated[1:]
+    if integer(reshape, "allowzero", 0):
+        return True
+    joined = made_by(reshape.inputs[1], "Concat")
+    return joined is not None and not any(map(_holds_zero, joined.inputs))
+
+
+def _holds_zero(value: ir.Value | None) -> bool:
+    known = array(value)
+    return isinstance(known, np.ndarray) and 0 in known
+
+
+def _stated(reshape: ir.Node, result: tuple[int | str, ...]) -> list[int] | None:
+    """The sizes that a Reshape states, those that are known by number; None if it computes any."""
+    found = array(reshape.inputs[1])
+    if all(isinstance(size, int) for size in result[1:]):
+        found = np.zeros(len(result), np.int64)
+    if not isinstance(found, np.ndarray):
+        return None
+    known = [
+        size if isinstance(size, int) else int(n) for size, n in zip(result, found, strict=True)
+    ]
+    return [0, *known[1:]]
+
+
+def _reshaped(
+    value: ir.Value,
+    reshape: ir.Node,
+    result: tuple[int | str, ...],
+    order: tuple[int, ...],
+    new: NewNodes,
+) -> ir.Value:
+    """`value` in the sizes that `reshape` makes, which are `result`, in another order."""
+    stated, turned = _stated(reshape, result), [result[axis] for axis in order]
+    if stated is not None:
+        return new.reshaped(value, [stated[axis] for axis in order], turned)
+    shape = new.node("Gather", [reshape.inputs[1], new.numbers([*order])]).outputs[0]
+    made = new.alike(reshape, [value, shape])
+    made.shape = ir.Shape([size or None if size != 0 else 0 for size in turned])
+    return made
