@@ -654,18 +654,26 @@ CAPTURE_JOB: Final = "aotc.pipeline.gates:capture_job"
 _FAILED: Final = frozenset({"AOTC-I013", "AOTC-I014", "AOTC-R005", "AOTC-R036"})
 
 
+# A reference run, and the sizes at which a variant runs it.
+ComparedRun = tuple[ReferenceRun, Mapping[str, int]]
+
+
 def judge_captures(
-    lowered: LoweredModel, comparisons: Sequence[Comparison], state: BuildState
+    lowered: LoweredModel,
+    runs: Sequence[ComparedRun],
+    comparisons: Sequence[Comparison],
+    state: BuildState,
 ) -> Judged:
     """A gate where the profile refuses what cannot be captured; the breach is AOTC-P014 or P015.
 
-    Wrong answers have another form first.  Raises what `_refused_captures` does.
+    `comparisons` are those of `runs`: wrong answers have another form first.  Raises what
+    `_refused_captures` does.
     """
     graphs, where = lowered.cuda_graphs, f"variant {lowered.plan.name}"
     right = all(error.passed for comparison in comparisons for error in comparison.outputs)
     if graphs is None or not right:
         return Judged()
-    refused = _refused_captures(lowered, graphs, where, state)
+    refused = _refused_captures(lowered, graphs, runs, state)
     gate = Gate(
         name="cuda.graphs",
         subject=where,
@@ -681,14 +689,17 @@ def judge_captures(
 
 
 def _refused_captures(
-    lowered: LoweredModel, graphs: GraphCapture, where: str, state: BuildState
+    lowered: LoweredModel,
+    graphs: GraphCapture,
+    runs: Sequence[ComparedRun],
+    state: BuildState,
 ) -> AotcError | None:
     """Why captured sizes may not be promised; None if they held in a process of their own.
 
     Raises AOTC-R025, I019, M004, R008, and I015, I018 and I043 from the sandbox.
     """
-    place = state.context.places.of("cuda.graphs")
-    cases = _trial_cases(lowered, graphs)
+    where, place = f"variant {lowered.plan.name}", state.context.places.of("cuda.graphs")
+    cases = _trial_cases(lowered, graphs, runs)
     steps = planned_steps(cases)
     request = {
         **variant_request(lowered, state.context),
@@ -724,15 +735,20 @@ def _refused_captures(
     )
 
 
-def _trial_cases(lowered: LoweredModel, graphs: GraphCapture) -> list[Case]:
-    """The captured sizes in the order of a load, the largest first, and up to two others."""
+def _trial_cases(
+    lowered: LoweredModel, graphs: GraphCapture, runs: Sequence[ComparedRun]
+) -> list[Case]:
+    """The captured sizes in the order of a load, the largest first, and up to two others.
+
+    Others are those that calls reach as they are: not by padding, and with elements.
+    """
     domain = lowered.analyzed.domain
-    references = lowered.analyzed.references_of(lowered.plan)
+    filled = [(run, wanted) for run, wanted in runs if all(wanted.values())] or runs
     captured = [
         domain.complete(sizes)
         for sizes in sorted(graphs.sizes, key=lambda sizes: -math.prod(sizes.values()))
     ]
-    others = [run for run in references if run.sizes not in captured]
+    others = [run for run, wanted in filled if wanted == run.sizes and wanted not in captured]
     flops = sum(node.flops for node in lowered.planned_placement)
     best = domain.corner("opt")
 
@@ -748,7 +764,7 @@ def _trial_cases(lowered: LoweredModel, graphs: GraphCapture) -> list[Case]:
         )
 
     return [
-        *(case(sizes, references[0], captured=True) for sizes in captured),
+        *(case(sizes, filled[0][0], captured=True) for sizes in captured),
         # The first and the last are the least alike.
         *(case(run.sizes, run, captured=False) for run in (*others[:1], *others[1:][-1:])),
     ]

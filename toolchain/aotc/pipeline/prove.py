@@ -222,7 +222,7 @@ def prove(
             *answers,
             _judge_proof(answers, comparisons, plan.name, not_proven, context.places),
             task.judged,
-            judge_captures(lowered, comparisons, state),
+            judge_captures(lowered, runs, comparisons, state),
             _judge_placement(placement, lowered, context),
             judge_costs(evidence, context.profile.budgets, where, context.places),
         ),
