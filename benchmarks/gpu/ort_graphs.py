@@ -18,8 +18,8 @@ arena    Memory that one graph has captured serves the other: `turns` fails, and
          or `arena_extend_strategy`, memory patterns or the workspace's limit change it.
 memset   What a kernel does outside the stream is no part of the graph (`cudaMemset` of the sum's
          operand in front of a fused convolution): `dirty` differs, without any second size.
-host     Values that the CPU computed from shapes are copied from memory that another size has
-         overwritten: models `reshape` and `expand` differ in `turns`.
+host     What the CPU computed from shapes, or the addresses of what is joined, is copied from host
+         memory that another size overwrote: models `reshape`, `roll`, `expand` differ in `turns`.
 """
 
 from __future__ import annotations
@@ -172,6 +172,14 @@ def _reshape(n: _Network) -> str:
     return n.node("Softmax", n.node("Reshape", "x", sizes))
 
 
+def _roll(n: _Network) -> str:
+    """Parts of several lengths, whose addresses ONNX Runtime copies from page-locked memory."""
+    axis, three = n.constant(np.array([2], np.int64)), n.constant(np.array([3], np.int64))
+    start, end = n.constant(np.array([0], np.int64)), n.constant(np.array([HIGH], np.int64))
+    below, above = n.node("Slice", "x", three, end, axis), n.node("Slice", "x", start, three, axis)
+    return n.node("Concat", below, above, axis=2)
+
+
 def _expand(n: _Network) -> str:
     sizes = n.node("Shape", "x")
     return n.node("Add", "x", n.node("Expand", n.weight(1, CHANNELS, 1, 1), sizes))
@@ -182,7 +190,7 @@ MODELS: Final[Mapping[str, Callable[[_Network], str]]] = {
     for each in (
         _pointwise, _square, _depthwise, _depthwise_5, _without_bias, _conv_relu, _conv_add_relu,
         _depthwise_relu, _hard_swish, _swish, _pool, _mean, _squeeze, _block, _blocks, _product,
-        _reshape, _expand,
+        _reshape, _roll, _expand,
     )
 }  # fmt: skip
 TYPES: Final = {"float32": np.float32, "float16": np.float16}
@@ -420,8 +428,8 @@ def hypotheses(name: str, found: Mapping[str, str]) -> str:
         return "fails without another size as well"
     if "dirty" in wrong:
         return "memset: it depends on memory that the graph does not set"
-    if name in ("reshape", "expand") and "turns" in wrong:
-        return "host: sizes that the CPU computed are stale"
+    if name in ("reshape", "roll", "expand") and "turns" in wrong:
+        return "host: what it copies from the host's memory is stale"
     if {"other", "turns"} <= wrong:
         return "plan: what it captured is gone once its session ran another size"
     return "arena: only graphs of two sizes disturb each other"

@@ -103,38 +103,36 @@ def mobile(dtype: type = np.float16, width: int = 32, blocks: int = 3) -> bytes:
 
 
 def windows() -> bytes:
-    """float32 [batch, height, 8] in windows of 4 rows, by sizes that the CPU computes and expands.
+    """float32 [batch, height, 8], rolled by 3 rows, as Softmax in windows of 4 rows.
 
-    What it computes is copied to the GPU from page-locked memory, in captured graphs too.
+    Sizes are computed on the CPU; and ONNX Runtime copies the addresses of what Concat joins to the
+    GPU from page-locked memory, in captured graphs too, if they are of several lengths.
     """
+    values = {"i0": [0], "i1": [1], "i3": [3], "four": [4], "eight": [8], "end": [2**31]}
     constants = [
-        numpy_helper.from_array(np.array(value, np.int64), name)
-        for name, value in {"i0": [0], "i1": [1], "four": [4], "eight": [8], "ax": [1]}.items()
+        numpy_helper.from_array(np.array(value, np.int64), name) for name, value in values.items()
     ]
     constants.append(numpy_helper.from_array(np.linspace(-1, 1, 8, dtype=np.float32), "scale"))
     nodes = [
+        helper.make_node("Slice", ["x", "i3", "end", "i1"], ["below"]),
+        helper.make_node("Slice", ["x", "i0", "i3", "i1"], ["above"]),
+        helper.make_node("Concat", ["below", "above"], ["rolled"], axis=1),
         helper.make_node("Shape", ["x"], ["sizes"]),
         helper.make_node("Gather", ["sizes", "i0"], ["batch"]),
         helper.make_node("Gather", ["sizes", "i1"], ["height"]),
         helper.make_node("Div", ["height", "four"], ["rows"]),
         helper.make_node("Concat", ["batch", "rows", "four", "eight"], ["split"], axis=0),
-        helper.make_node("Reshape", ["x", "split"], ["parts"]),
+        helper.make_node("Reshape", ["rolled", "split"], ["parts"]),
         helper.make_node("Softmax", ["parts"], ["weights"], axis=2),
         helper.make_node("Expand", ["scale", "split"], ["wide"]),
         helper.make_node("Mul", ["weights", "wide"], ["scaled"]),
-        # A number that depends on the size, as shifts of windows do.
-        helper.make_node("Cast", ["height"], ["number"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["scaled", "number"], ["moved"]),
-        helper.make_node("Reshape", ["moved", "sizes"], ["y"]),
+        helper.make_node("Reshape", ["scaled", "sizes"], ["y"]),
     ]
-    values = [
+    infos = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "height", 8])
         for name in ("x", "y")
     ]
-    used = {name for each in nodes for name in each.input}
-    graph = helper.make_graph(
-        nodes, "windows", values[:1], values[1:], [c for c in constants if c.name in used]
-    )
+    graph = helper.make_graph(nodes, "windows", infos[:1], infos[1:], constants)
     imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 

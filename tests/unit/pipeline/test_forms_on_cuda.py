@@ -52,7 +52,7 @@ def following(
     return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], state).get("gpu")
 
 
-@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013"])
+@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013", "AOTC-R036"])
 def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
     found = following(PLAN, (FUSED, NAMED), code)
     assert found is not None

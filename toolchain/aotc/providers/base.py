@@ -134,8 +134,9 @@ class Payload:
     mixes_with_shared: bool = True
 
 
-# A variant's proof: its answers are wrong, its graph does not load or run, its process died.
-WRONG: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
+# A variant's proof: its answers are wrong, its graph does not load or run, its process died or lost
+# the GPU.
+WRONG: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013", "AOTC-R036"})
 # Its CUDA graphs cannot be captured, or not beside each other.
 UNCAPTURED: Final = frozenset({"AOTC-P014", "AOTC-P015"})
 
