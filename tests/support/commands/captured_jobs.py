@@ -28,8 +28,10 @@ planned: dict[int, Any] = {}
 class PlannedRun(FixedRun):
     """Replays rightly while its session's plan is of its shapes, which a plain run makes."""
 
-    def __init__(self, session: Any, device: Any, inputs: Any, graph_id: int = NO_GRAPH) -> None:
-        super().__init__(session, device, inputs, graph_id)
+    def __init__(
+        self, session: Any, device: Any, inputs: Any, graph_id: int = NO_GRAPH, **more: Any
+    ) -> None:
+        super().__init__(session, device, inputs, graph_id, **more)
         self._first: dict[str, Any] | None = None
         planned[id(session)] = self._shapes
 
