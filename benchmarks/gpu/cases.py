@@ -92,7 +92,7 @@ NETWORKS: Mapping[str, Network] = {
             ("regnet", "RegNetY-4GF", (1, 64)),
             ("dinov2", "DINOv2-S", (1, 64)),
             ("densenet", "DenseNet-121", (1, 64)),
-            ("levit", "LeViT-128S", (1, 64)),
+            ("levit", "LeViT-128", (1, 64)),
             ("yolos", "YOLOS-Ti, 512", (1, 8)),
             ("siglip", "SigLIP vision", (32,)),
             ("beit", "BEiT-B", (32,)),

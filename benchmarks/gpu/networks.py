@@ -195,7 +195,7 @@ def _regnet(small: bool) -> Export:
 
 
 def _dinov2(small: bool) -> Export:
-    sizes = {"hidden_size": 384, "num_attention_heads": 6, "image_size": 224}
+    sizes = {"hidden_size": 384, "num_attention_heads": 6, "image_size": 224, "patch_size": 14}
     configuration = transformers.Dinov2Config(**{**sizes, **(_TINY if small else {})})
     return _of_image(transformers.Dinov2Model(configuration), _HIDDEN)
 

@@ -21,6 +21,8 @@ from benchmarks.gpu.run import Run
 
 SECONDS = 560
 OURS, COMPILED, EAGER, PLAIN = "aotc", "torch.compile", "eager", "plain session"
+# Seconds of calls that stay, and of calls with new inputs.
+_BUDGET = 2.5
 # New inputs that take turns.
 SETS = 4
 
@@ -158,4 +160,5 @@ def _alternate(settings: Settings, calls: dict[str, Any]) -> dict[str, list[floa
     for call in calls.values():
         call()
     once = time.perf_counter() - started
-    return by_turns(calls, settings.rounds(enough_rounds(once)), warm_up=settings.rounds(10))
+    rounds = settings.rounds(enough_rounds(once, budget=_BUDGET))
+    return by_turns(calls, rounds, warm_up=settings.rounds(10))

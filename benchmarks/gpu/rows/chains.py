@@ -211,8 +211,8 @@ def _idle_node(settings: Settings) -> float:
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(settings.folder / "idle")
-    provider = "CPUExecutionProvider" if settings.cpu else "CUDAExecutionProvider"
-    session = ort.InferenceSession(path, options, providers=[provider, "CPUExecutionProvider"])
+    own = [] if settings.cpu else ["CUDAExecutionProvider"]
+    session = ort.InferenceSession(path, options, providers=[*own, "CPUExecutionProvider"])
     for _ in range(settings.rounds(RUNS) + FIRST):
         session.run(None, {"x": np.zeros((1, WIDTH), np.float32)})
     profile = Path(session.end_profiling())
