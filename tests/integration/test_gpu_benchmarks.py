@@ -238,9 +238,10 @@ def test_the_page_tells_all_rows() -> None:
         "| ResNet-50, fp16, batch 64 | 3.000 / 3.200 | 3.000 / 10.000 | 1000.000 / 1000.000"
         " | 5.000 | 1.00 / 0.32 | 2.400 / 2.000 | 1.20 |",
         "| ResNet-50, fp16, batch 64 | 1.20 | 1200 µs in 3 `kernel` |",
-        "| build, U-Net of diffusion, 64, fp16, s | ≤ 60 | 40 | yes |",
-        "| load, U-Net of diffusion, 64, fp16, to a plain session's first run | ≤ 2 | 1.500"
+        "| builds, alone, of 1 networks: the longest, U-Net of diffusion, 64, fp16, s | ≤ 60 | 40"
         " | yes |",
+        "| loads of 1 networks to a plain session's first run: the worst, U-Net of diffusion, 64,"
+        " fp16 | ≤ 2 | 1.500 | yes |",
         "| U-Net of diffusion, 64, fp16 | 40 | 1 | analyze 30.0, prove 9.0 |",
         "| U-Net of diffusion, 64, fp16 | 1.50 | 1.00 | 300 |  |",
         "| process start to the first answer, BERT-base, fp16, to torch.compile"
