@@ -235,7 +235,8 @@ class LoadReport:
     fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
     device_bytes: Annotated[
         int | None,
-        "device memory that the load took, with captured graphs; None: no session on CUDA",
+        "device memory that the load took until it was ready, by what was free before; None: no "
+        "session on CUDA",
     ] = None
     variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
     findings: tuple[Finding, ...] = ()
