@@ -11,6 +11,7 @@ from statistics import geometric_mean, median
 
 from benchmarks.gpu.cases import GROUPS, NETWORKS, PRECISION_TITLES, Group, Network, case_name
 from benchmarks.gpu.results import Record, merged, why_failed
+from benchmarks.gpu.rows import behind, weights
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.stages import label as stage_label
 
@@ -180,6 +181,12 @@ def _of_other_rows(records: Sequence[Record]) -> list[Row]:
             f"loads of {len(ratios)} networks to a plain session's first run: the worst, {worst}"
         )
         rows.append(_at_most(title, ratio, LOAD_LIMIT))
+    for record in _of(records, "behind"):
+        medians = _medians(record)
+        if PLAIN in medians:
+            rows.append(_at_most(f"ready after one size, {_title(record)}, to a plain session's "
+                                 "first run", medians[behind.FIRST] / medians[PLAIN],
+                                 LOAD_LIMIT))  # fmt: skip
     for record in _of(records, "first_answer"):
         medians = _medians(record)
         title = f"process start to the first answer, {_title(record)}"
@@ -297,6 +304,43 @@ def loads(records: Iterable[Record]) -> list[Row]:
     ]
 
 
+def captures_behind(records: Iterable[Record]) -> list[Row]:
+    """Seconds of loads, of a plain session and its first run, and of what goes on behind a load."""
+    sides = (behind.ALL, behind.FIRST, PLAIN, behind.CAPTURED, behind.LONGEST)
+    return [
+        (
+            _title(record),
+            *(f"{_medians(record)[s] / 1e3:.2f}" if s in record["samples"] else "" for s in sides),
+        )
+        for record in _of(records, "behind")
+    ]
+
+
+def quantized_weights(records: Iterable[Record]) -> list[Row]:
+    """By form: milliseconds at each batch, MiB of the device, and the largest difference."""
+    rows: list[Row] = []
+    for record in _of(records, "weights"):
+        medians = _medians(record)
+        for label in weights.FORMS:
+            if label in record["refused"]:
+                rows.append((_title(record), label, record["refused"][label], "", ""))
+                continue
+            own = {name: ms for name, ms in medians.items() if name.startswith(f"{label}, batch ")}
+            spent = " / ".join(f"{ms:.3f}" for ms in own.values())
+            taken = record["bytes"].get(label)
+            errors = [record["errors"][name] for name in own if name in record["errors"]]
+            rows.append(
+                (
+                    _title(record),
+                    label,
+                    spent,
+                    f"{taken / 2**20:.0f}" if taken else "",
+                    f"{max(errors):.2g}" if errors else "",
+                )
+            )
+    return rows
+
+
 def kernels(records: Sequence[Record]) -> list[Row]:
     """Of the cases whose kernels take longer than Inductor's: the longest kernels of ours."""
     rows: list[Row] = []
@@ -351,6 +395,16 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Sequence[Record]], list[Row]]], ...] =
         "A load, and a plain session with its first run: s, and MiB of the device",
         ("Case", f"{OURS}, s", f"{PLAIN}, s", f"{OURS}, MiB", f"{PLAIN}, MiB"),
         loads,
+    ),
+    (
+        "A load of several captured sizes, s: all before it is done, or one, and others behind",
+        ("Case", "all", "one", PLAIN, "until all are captured", "longest call meanwhile"),
+        captures_behind,
+    ),
+    (
+        "Weights in 8 and 4 bits: bound calls at each batch, and differences to float16's answers",
+        ("Case", "form", "ms", "MiB", "difference"),
+        quantized_weights,
     ),
     (
         "Process start to the first answer, ms",

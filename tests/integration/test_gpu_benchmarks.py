@@ -210,6 +210,30 @@ def test_the_page_tells_all_rows() -> None:
             bytes={"aotc": 300 << 20, "plain session": None},
             build={"seconds": 40.2, "stages": {"analyze": 30.0, "prove": 9.0}, "at_once": 1},
         ),
+        record(
+            "behind",
+            "segformer/float16",
+            samples={
+                "all sizes": [4.0],
+                "one size first": [1.2],
+                "plain session": [1.0],
+                "until all are captured": [4.1],
+                "longest call meanwhile": [0.9],
+            },
+        ),
+        record(
+            "weights",
+            "bert/float16",
+            samples={
+                "float16, batch 1": [0.001],
+                "float16, batch 8": [0.002],
+                "int4, rest float16, batch 1": [0.0008],
+                "int4, rest float16, batch 8": [0.003],
+            },
+            errors={"int4, rest float16, batch 1": 0.05, "int4, rest float16, batch 8": 0.061},
+            bytes={"float16": 300 << 20, "int4, rest float16": 150 << 20},
+            refused={"int8, rest float16": "AOTC-N001", "int4, rest float32": "AOTC-N001"},
+        ),
         record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
         record(
             "first_answer",
@@ -244,6 +268,12 @@ def test_the_page_tells_all_rows() -> None:
         " fp16 | ≤ 2 | 1.500 | yes |",
         "| U-Net of diffusion, 64, fp16 | 40 | 1 | analyze 30.0, prove 9.0 |",
         "| U-Net of diffusion, 64, fp16 | 1.50 | 1.00 | 300 |  |",
+        "| ready after one size, SegFormer-B0, 512, fp16, to a plain session's first run | ≤ 2"
+        " | 1.200 | yes |",
+        "| SegFormer-B0, 512, fp16 | 4.00 | 1.20 | 1.00 | 4.10 | 0.90 |",
+        "| BERT-base, fp16 | float16 | 1.000 / 2.000 | 300 |  |",
+        "| BERT-base, fp16 | int4, rest float16 | 0.800 / 3.000 | 150 | 0.061 |",
+        "| BERT-base, fp16 | int8, rest float16 | AOTC-N001 |  |  |",
         "| process start to the first answer, BERT-base, fp16, to torch.compile"
         " | ≤ 0.1 | 0.050 | yes |",
         "| ViT-B, fp16 | 70 | 70 | 70 | 70 | 70 | 70 | 70 |",

@@ -17,7 +17,7 @@ from benchmarks.gpu.run import Run
 
 SECONDS = 300
 # Decoders read weights for few rows, encoders compute with many.
-OF = ("bert", "llama", "llama_step")
+OF = ("bert", "llama_step")
 HALF = "float16"
 # By label: the precision, and what the profile says of quantization.
 FORMS: dict[str, tuple[str, dict[str, str]]] = {
