@@ -22,6 +22,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 import transformers  # type: ignore[import-not-found,unused-ignore]
 from transformers.cache_utils import (  # type: ignore[import-not-found,unused-ignore]
     DynamicCache,
+    StaticCache,
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -226,6 +227,40 @@ def modernbert(small: bool) -> Export:
     )
 
 
+def llama_static(small: bool) -> Export:
+    """The network of `llama_sdpa`, one sequence, with a static cache of 32 rows.
+
+    It is called with how many rows hold tokens, and with all of them.
+    """
+    growing = llama_sdpa(small)
+    rows = 32
+    before = {name: held for name, held in growing.inputs.items() if "key_values" in name}
+    caches = {
+        name: torch.zeros((1, held.shape[1], rows, held.shape[3])) for name, held in before.items()
+    }
+
+    def call(network: Any, ids: Any, length: Any, *held: Any) -> Any:
+        cache = StaticCache(config=network.config, max_cache_len=rows)
+        pairs = zip(held[::2], held[1::2], strict=True)
+        for layer, (keys, values) in zip(cache.layers, pairs, strict=True):
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys.clone(), values.clone()
+            layer.cumulative_length = length.clone()
+        answer = network(input_ids=ids, past_key_values=cache, use_cache=True)
+        return answer.logits, *(held for each in cache.layers for held in (each.keys, each.values))
+
+    return Export(
+        network=WithPositionalInputs(growing.network.network, call),
+        inputs={
+            "input_ids": torch.zeros((1, 5), dtype=torch.int64),
+            "length": torch.tensor(7),
+            **caches,
+        },
+        free={"input_ids": {1: "sequence"}},
+        outputs=growing.outputs,
+    )
+
+
 def decoder(small: bool) -> Export:
     """A decoder of some 5 million parameters, without a past."""
     sizes = {
@@ -402,6 +437,7 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
         qwen3,
         gpt_neox,
         modernbert,
+        llama_static,
         decoder,
         bert,
         whisper,

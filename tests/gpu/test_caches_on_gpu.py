@@ -15,7 +15,8 @@ import aotc
 from aotc.runtime.model import Model
 
 pytestmark = pytest.mark.gpu
-DECODER = ROOT / "tests" / "data" / "exports" / "genai_fp32.onnx"
+EXPORTS = ROOT / "tests" / "data" / "exports"
+DECODER = EXPORTS / "genai_fp32.onnx"
 CAPACITY, WIDTH = 48, 64
 LENGTHS = {"past_sequence_length": CAPACITY, "total_sequence_length": CAPACITY}
 
@@ -100,3 +101,39 @@ def test_a_cache_that_is_on_the_device_is_used_where_it_is(model: Model) -> None
         assert call.outputs[names[name]].address == cache.data_ptr()
         assert cache[0, 0, 0].any()
         assert not cache[0, 0, 1:].any()
+
+
+def test_a_static_cache_of_torch_is_written_in_place(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """By plain operators; the same network with a past that grows tells the answers."""
+    rows, width = 32, 8
+    found = built(
+        EXPORTS / "llama_static.onnx",
+        tmp_path_factory.mktemp("static"),
+        {"sequence": 1},
+        precision="float16",
+        inputs={"past_key_values.*": {"dtype": "float16"}},
+        outputs={"present.*": {"dtype": "float16"}},
+    )
+    plain = ort.InferenceSession(EXPORTS / "llama_sdpa.onnx", providers=["CPUExecutionProvider"])
+    with aotc.load(found.path) as model:
+        names = dict(model.variant.in_place)
+        assert len(names) == 4
+        caches = {name: np.full((1, 1, rows, width), 9, np.float16) for name in names}
+        growing = {name: np.zeros((1, 1, 0, width), np.float32) for name in names}
+        tokens = np.array([[5]])
+        given = {"input_ids": tokens, "length": np.array(0), **caches}
+        call = model.bind(given, carry=names)
+        assert call.captured
+        for length in range(rows):
+            mask = np.ones((1, length + 1), np.int64)
+            inputs = {"input_ids": tokens, "attention_mask": mask, **growing}
+            logits, *presents = plain.run(["logits", *names.values()], inputs)
+            growing = dict(zip(names, presents, strict=True))
+            answer = call({"input_ids": tokens, "length": np.array(length)})
+            close_to(answer["logits"].numpy(), logits, 2e-2)
+            for name, output in names.items():
+                written = answer[output].numpy()[:, :, : length + 1]
+                close_to(written, growing[name], 2e-2)
+            tokens = logits[:, -1:].argmax(-1)

@@ -33,16 +33,20 @@ def specialize(
     analyzed: AnalyzedModel, plan: VariantPlan, context: BuildContext
 ) -> SpecializedModel:
     """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
-    from aotc.graph.passes.base import run_passes
-    from aotc.graph.passes.with_sizes import FixDims, FoldShapes
+    from aotc.graph.passes.base import Pass, run_passes
+    from aotc.graph.passes.with_sizes import FixDims, FoldShapes, WriteInPlace
 
     source = analyzed.source
     domain = variant_domain(analyzed.domain, plan)
     sizes = _fixed_sizes(domain or analyzed.domain)
     graph, records = source.graph, source.passes
-    if sizes:
+    passes: list[Pass] = [FixDims(sizes=sizes), FoldShapes()] if sizes else []
+    if sizes or source.capture.op_types.get("ScatterND"):
         model = onnx.load(source.graph, load_external_data=False)
-        records += run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
+        in_place = WriteInPlace()
+        passes += [in_place] if in_place.has_work(model) else []
+    if passes:
+        records += run_passes(model, passes)
         name = bucket_suffix(plan.buckets) if plan.buckets else "all"
         graph = source.graph.with_name(f"static-{name}.onnx")
         graph.write_bytes(model.SerializeToString(deterministic=True))

@@ -1,13 +1,14 @@
-"""Passes of a graph whose sizes are stated: they are written in, and what follows from them."""
+"""Passes of a variant's graph: stated sizes are written in, and caches are written in place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass
-from aotc.graph.view import constant_tensors
+from aotc.graph.passes.base import Pass, all_names, free_name, set_nodes
+from aotc.graph.types import inferred
+from aotc.graph.view import attribute_of, constant_tensors, every_node, op_of, read_values
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -176,3 +177,158 @@ def _become_constant(node: onnx.NodeProto, value: Any) -> None:
         "Constant", [], list(node.output), name=node.name, value=numpy_helper.from_array(value)
     )
     node.CopyFrom(made)
+
+
+# Write rows of a cache where they are, without turning the cache around them.
+#
+# torch exports a copy to an index of another axis than the first (`index_copy_` of static caches)
+# as Transpose, ScatterND, Transpose: the whole cache is copied three times to write a row.  One
+# ScatterElements along that axis writes the same values, and writes them in place where input and
+# output have one buffer.
+# Cases: the cache is an input of the graph, or a cast of one, that nothing else reads; the indices
+# are one axis, made by an Unsqueeze; the updates are a Transpose, which vanishes, or any value,
+# which is transposed.
+
+
+@record
+class WriteInPlace(Pass):
+    """Without options."""
+
+    name = "write-in-place"
+
+    def has_work(self, model: onnx.ModelProto) -> bool:
+        """Whether a cache is turned around a write."""
+        return bool(_writes(model))
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        # By what they make: a node of protobuf is another object each time.
+        writes = {write.scatter.output[0]: write for write in _writes(model)}
+        dropped = {write.before.output[0] for write in writes.values()}
+        dropped |= {write.after.output[0] for write in writes.values()}
+        shapes = _shapes(model)
+        used, indices = all_names(model), dict[tuple[str, ...], str]()
+        nodes: list[onnx.NodeProto] = []
+        for node in model.graph.node:
+            made = node.output[0] if node.output else ""
+            if made in writes:
+                nodes += _written(writes[made], shapes, indices, used)
+            elif made not in dropped:
+                nodes.append(node)
+        read = {name for node in nodes for name in read_values(node)}
+        read |= {value.name for value in model.graph.output}
+        unread = {name for write in writes.values() for name in write.scatter.input} - read
+        set_nodes(model.graph, [node for node in nodes if not unread & set(node.output)])
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        return "a cache is still turned" if self.has_work(model) else ""
+
+
+class _Write(NamedTuple):
+    """The three nodes, the order of axes between them, and the vector of positions.
+
+    `updates` are those in the cache's own order of axes; empty if no node has them.
+    """
+
+    before: onnx.NodeProto
+    scatter: onnx.NodeProto
+    after: onnx.NodeProto
+    order: tuple[int, ...]
+    positions: str
+    updates: str
+
+
+def _writes(model: onnx.ModelProto) -> list[_Write]:
+    graph = model.graph
+    made = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in every_node(model):
+        for name in read_values(node):
+            readers.setdefault(name, []).append(node)
+    outputs = {value.name for value in graph.output}
+    inputs = {value.name for value in graph.input}
+    # Those in half precision at the interface are cast first.
+    inputs |= {n.output[0] for n in graph.node if op_of(n) == "Cast" and n.input[0] in inputs}
+    shapes: dict[str, Sequence[int | str | None]] | None = None
+    found = []
+    for node in graph.node:
+        if op_of(node) != "ScatterND" or attribute_of(node, "reduction", "none") != "none":
+            continue
+        before, unsqueezed = made.get(node.input[0]), made.get(node.input[1])
+        after = readers.get(node.output[0], [])
+        if before is None or unsqueezed is None or len(after) != 1 or node.output[0] in outputs:
+            continue
+        order, back = _order(before), _order(after[0])
+        single = before.input[:1] and before.input[0] in inputs
+        single = single and len(readers[before.input[0]]) == len(readers[node.input[0]]) == 1
+        if not single or not order or not back or op_of(unsqueezed) != "Unsqueeze":
+            continue
+        if tuple(order[at] for at in back) != tuple(range(len(order))):
+            continue
+        shapes = shapes if shapes is not None else _shapes(model)
+        indices = shapes.get(node.input[1])
+        if indices is not None and len(indices) == 2 and indices[1] == 1:
+            turned = made.get(node.input[2])
+            updates = turned.input[0] if turned is not None and _order(turned) == order else ""
+            found.append(_Write(before, node, after[0], order, unsqueezed.input[0], updates))
+    return found
+
+
+def _order(node: onnx.NodeProto) -> tuple[int, ...]:
+    """The order of axes of a Transpose that states one; of other nodes none."""
+    return tuple(attribute_of(node, "perm", ())) if op_of(node) == "Transpose" else ()
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, Sequence[int | str | None]]:
+    """Sizes and names of dims, as far as they are inferred; None for what is not known."""
+    graph = inferred(model).graph
+    return {
+        value.name: [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in value.type.tensor_type.shape.dim
+        ]
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def _written(
+    write: _Write,
+    shapes: dict[str, Sequence[int | str | None]],
+    indices: dict[tuple[str, ...], str],
+    used: set[str],
+) -> list[onnx.NodeProto]:
+    """The nodes that write along the axis that came first between the transposes.
+
+    `indices` are those made before, by the positions and the shape that they have; equal ones are
+    made once.
+    """
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    scatter, axis = write.scatter, write.order[0]
+    nodes: list[onnx.NodeProto] = []
+
+    def add(op_type: str, inputs: Sequence[str], into: str = "", **attributes: Any) -> str:
+        name = free_name(f"{scatter.name}/{op_type}", used)
+        value = into or free_name(f"{name}_value", used)
+        nodes.append(helper.make_node(op_type, inputs, [value], name=name, **attributes))
+        return value
+
+    back = [write.order.index(at) for at in range(len(write.order))]
+    updates = write.updates or add("Transpose", [scatter.input[2]], perm=back)
+    sizes = shapes.get(scatter.input[2])
+    known = None if sizes is None or None in sizes else tuple(map(repr, sizes))
+    key = (write.positions, str(axis), *(known or (scatter.input[2],)))
+    if key not in indices:
+        shape = [1] * len(write.order)
+        shape[axis] = -1
+        form = numpy_helper.from_array(np.array(shape, np.int64))
+        rows = add("Reshape", [write.positions, add("Constant", [], value=form)])
+        indices[key] = add("Expand", [rows, add("Shape", [updates])])
+    add(
+        "ScatterElements",
+        [write.before.input[0], indices[key], updates],
+        write.after.output[0],
+        axis=axis,
+    )
+    return nodes
