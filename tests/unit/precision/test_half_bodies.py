@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import model_parts
@@ -221,3 +224,41 @@ def test_branches_tell_their_own_values() -> None:
         assert bool(largest["big_r"] > 1e5) == truth
         assert bool(largest["small_r"] > 0) != truth
     assert all(one.name for one in every_node(observing))
+
+
+def test_values_are_copied_only_where_an_end_of_theirs_is_no_finite_number(tmp_path: Path) -> None:
+    model = model_of(
+        [
+            node("Neg", ["x"], "down"),
+            node("Reshape", ["down", "flat"], "arranged"),
+            node("Mul", ["arranged", "many"], "large"),
+        ],
+        [info("x", ["n"])],
+        [info("large", ["n"])],
+        [constant("flat", np.array([-1])), constant("many", np.float32(4))],
+    )
+    observing, names = observing_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True))
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "run")
+    session = ort.InferenceSession(observing.SerializeToString(), options)
+
+    def largest(*values: float) -> dict[str, float]:
+        (found,) = session.run([LARGEST], {"x": np.array(values, np.float32)})
+        return dict(zip(names, found.tolist(), strict=True))
+
+    most = float(np.finfo(np.float32).max)
+    assert largest(1, -3, 2) == {"x": 3, "down": 3, "arranged": 3, "large": 12}
+    assert "Where" not in kinds_run(session)
+    session = ort.InferenceSession(observing.SerializeToString(), options)
+    assert largest(1, math.inf, -2) == {"x": 2, "down": 2, "arranged": 2, "large": 8}
+    assert largest(-math.inf) == {"x": 0, "down": 0, "arranged": 0, "large": 0}
+    assert largest(most, 1) == {"x": most, "down": most, "arranged": most, "large": 4}
+    assert largest() == {"x": 0, "down": 0, "arranged": 0, "large": 0}
+    assert "Where" in kinds_run(session)
+
+
+def kinds_run(session: ort.InferenceSession) -> set[str]:
+    """The operators that a profiled session ran; its profile ends."""
+    events = json.loads(Path(session.end_profiling()).read_text())
+    return {each["args"]["op_name"] for each in events if each.get("cat") == "Node"}

@@ -49,6 +49,10 @@ _FLOAT_MAX: Final = 3.4028234663852886e38
 LARGEST: Final = "aotc_largest"
 # The first operator set with all that observes.
 _MIN_OPSET: Final = 9
+# What has all numbers of its first input, and no others.
+_ARRANGING: Final = frozenset(
+    {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+)
 # From here the axes of ReduceMax are an input.
 _AXES_AS_INPUT: Final = 18
 _FLOAT = 1
@@ -207,6 +211,10 @@ def can_observe(model: onnx.ModelProto) -> bool:
     return opset_of(model) >= _MIN_OPSET
 
 
+def _arranges(node: onnx.NodeProto) -> bool:
+    return node.op_type in _ARRANGING and node.domain in ("", "ai.onnx")
+
+
 @record(frozen=False)
 class _Writer:
     """Adds nodes to graphs; `limit`, `zeros` and `flat` are constants of the main graph."""
@@ -228,22 +236,14 @@ class _Writer:
         parts: list[str] = []
         nodes: list[onnx.NodeProto] = []
 
-        def node(op: str, given: list[str], **attributes: Any) -> str:
-            made = free_name(f"aotc_{op.lower()}", self.used)
-            nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
-            return made
+        node = self._adding_to(nodes)
+        largest: dict[str, str] = {}
 
-        def observe(name: str) -> None:
-            if types.get(name) != FLOAT or name in constants:
-                return
-            size = node("Abs", [name])
-            infinite = node("Greater", [size, self.limit])
-            flat = node("Where", [infinite, self.zeros, size])
-            flat = node("Reshape", [flat, self.flat])
-            # A value may have no elements.
-            flat = node("Concat", [flat, self.zeros], axis=0)
-            parts.append(node("ReduceMax", [flat], keepdims=1))
-            names.append(name)
+        def observe(name: str, arranged_from: str = "") -> None:
+            if types.get(name) == FLOAT and name not in constants:
+                largest[name] = largest.get(arranged_from) or self._largest_of(name, node)
+                parts.append(largest[name])
+                names.append(name)
 
         for name in inputs:
             observe(name)
@@ -253,13 +253,53 @@ class _Writer:
             if inner:
                 names += inner
                 parts.append(self._of_all_iterations(original, found, len(inner), node))
+            arranged_from = original.input[0] if _arranges(original) else ""
             for name in original.output:
                 if name and name != found:
-                    observe(name)
+                    observe(name, arranged_from)
         if parts:
             nodes.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
         set_nodes(graph, nodes)
         return names
+
+    def _adding_to(self, nodes: list[onnx.NodeProto]) -> Add:
+        """A function that adds a node of one output, whose name it returns."""
+        import onnx
+
+        def add(op: str, given: list[str], **attributes: Any) -> str:
+            made = free_name(f"aotc_{op.lower()}", self.used)
+            nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
+            return made
+
+        return add
+
+    def _largest_of(self, name: str, node: Add) -> str:
+        """The largest magnitude of a value, of shape [1].
+
+        Its ends are read without copying it.  Only if one of them is infinite or no number, or
+        there is none, are the finite magnitudes singled out.
+        """
+
+        ends = [node("Abs", [node(op, [name], keepdims=0)]) for op in ("ReduceMax", "ReduceMin")]
+        size = node("Max", ends)
+        finite: list[onnx.NodeProto] = []
+        result = self._adding_to(finite)("Reshape", [size, self.flat])
+        branches = {"then_branch": self._branch(finite, result)}
+        careful: list[onnx.NodeProto] = []
+        add = self._adding_to(careful)
+        sizes = add("Abs", [name])
+        flat = add("Where", [add("Greater", [sizes, self.limit]), self.zeros, sizes])
+        flat = add("Reshape", [flat, self.flat])
+        # A value may have no elements.
+        flat = add("Concat", [flat, self.zeros], axis=0)
+        branches["else_branch"] = self._branch(careful, add("ReduceMax", [flat], keepdims=1))
+        return node("If", [node("Less", [size, self.limit])], **branches)
+
+    def _branch(self, nodes: Sequence[onnx.NodeProto], result: str) -> onnx.GraphProto:
+        import onnx
+
+        made = onnx.helper.make_tensor_value_info(result, onnx.TensorProto.FLOAT, [1])
+        return onnx.helper.make_graph(nodes, f"{result}_branch", [], [made])
 
     def _bodies(self, node: onnx.NodeProto) -> tuple[list[str], str]:
         """Let the bodies of a node tell their values, and the node hand them on as an output."""
