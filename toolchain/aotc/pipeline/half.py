@@ -499,6 +499,7 @@ def _observed(
         SessionSpec(optimization="disable"),
         providers=[CPU],
         weights_folder=Path(request["weights"]),
+        as_listed=True,
     )
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import onnx
 
 from aotc.base.errors import AotcError
+from aotc.graph.passes.base import all_names, free_name
 from aotc.graph.types import inferred
 from aotc.graph.values import Data
 from aotc.graph.view import every_node, made_values, op_of
@@ -43,6 +44,7 @@ DATA: Final = "model.bin"
 # Some models have operators that only have kernels after fusion.
 _LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
 _MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
+_TENSOR: Final = "tensor("
 _ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
 _KERNEL_FIX = (
@@ -437,7 +439,11 @@ def _infer_with_runtime(
     except AotcError:
         return
     found = {value.name: value for value in session.get_outputs()}
-    seen = _shapes_of_run(session, missing, inputs) if inputs is not None else {}
+    del session
+    seen: Mapping[str, tuple[int, ...]] = {}
+    if inputs is not None:
+        tensors = [name for name in missing if found[name].type.startswith(_TENSOR)]
+        seen = _shapes_of_run(model, tensors, weights, inputs)
     wanted = set(missing)
     for value in model.graph.output:
         if (
@@ -457,27 +463,43 @@ def _infer_with_runtime(
 
 
 def _shapes_of_run(
-    session: ort.InferenceSession, names: list[str], inputs: Mapping[str, Data]
+    model: onnx.ModelProto, names: Sequence[str], weights: Path, inputs: Mapping[str, Data]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of the values in one run; empty if it fails."""
+    """Shapes of the values in one run; empty if it fails.
+
+    They are the only outputs: values that are outputs themselves would all be kept until the end.
+    """
+    asking = onnx.ModelProto()
+    asking.CopyFrom(model)
+    used = all_names(asking)
+    shapes = {name: free_name("aotc_shape", used) for name in names}
+    del asking.graph.output[:]
+    for name, shape in shapes.items():
+        asking.graph.node.append(onnx.helper.make_node("Shape", [name], [shape], name=shape))
+        asking.graph.output.append(
+            onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None])
+        )
     try:
-        found = run(session, inputs, names)
+        session = create_session(
+            asking.SerializeToString(),
+            SessionSpec(optimization="disable"),
+            providers=[CPU],
+            weights_folder=weights,
+            as_listed=True,
+        )
+        found = outputs_of(session, inputs, shapes.values())
     except AotcError:
         return {}
-    return {
-        name: tuple(data.shape)
-        for name, data in zip(names, found, strict=True)
-        if hasattr(data, "shape")
-    }
+    return {name: tuple(found[shape].tolist()) for name, shape in shapes.items()}
 
 
 def _value_info(
     value: Any, seen: Mapping[str, tuple[int, ...]], sizes: bool
 ) -> onnx.ValueInfoProto | None:
     """From ORT's description, such as `tensor(float)` and `['batch', 8]`; None if not a tensor."""
-    if not value.type.startswith("tensor("):
+    if not value.type.startswith(_TENSOR):
         return None
-    kind = _element(value.type[len("tensor(") : -1])
+    kind = _element(value.type[len(_TENSOR) : -1])
     shape = [
         dim if isinstance(dim, int) and dim >= 0 else (dim if isinstance(dim, str) else None)
         for dim in value.shape

@@ -182,6 +182,7 @@ def create_session(
     settings: Mapping[str, Mapping[str, str]] | None = None,
     profile: Path | None = None,
     custom_ops: Sequence[Path] | None = None,
+    as_listed: bool = False,
 ) -> ort.InferenceSession:
     """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
@@ -193,6 +194,8 @@ def create_session(
     further options of providers, by such names, that are this process's own.  With `profile`, which
     begins the file's path, every run is profiled until `end_profiling` says which file it is.
     `custom_ops` are libraries of operators to register (None: those of the process).
+    With `as_listed` nodes run in the order of the graph as far as they can, and Shape at once: by
+    default what only reads a value may run last, and all such values are kept until then.
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
     AOTC-I019 and AOTC-I020, R028 for such a library, and `ValueError` for an unknown config key.
     """
@@ -201,6 +204,8 @@ def create_session(
     try:
         number = spec.threads if threads is None else threads
         options = session_options(spec, threads=number, custom_ops=custom_ops)
+        if as_listed:
+            options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
         if not compiles:
             options.add_session_config_entry(_NO_COMPILE, "1")
         if record_placement:
