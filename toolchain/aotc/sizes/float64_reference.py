@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from aotc.session.inference import create_original, open_original, with_types
 from aotc.session.limits import judged_limits
 from aotc.session.parity import WITHOUT_SLICES, compare
 from aotc.session.sessions import reference_options, run
+from aotc.sizes.runs import TooManyAtOnceError, answers, runs_at_once
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import OutputNoise
 from aotc.spec.payload import Finding
@@ -63,20 +64,44 @@ def second_job(request: Json) -> Json:
     except AotcError:
         session = create_original(model, reference_options(level="all", weights=weights))
     found: list[dict[str, str]] = []
-    for index, reference in enumerate(request["references"]):
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
-        names = list(reference["outputs"])
+    for index, answered in enumerate(_each_answer(session, request["references"])):
         place = Path(str(index))
         place.mkdir()
         found.append(
             {
                 name: str(values.save(answer, place / f"output_{at}"))
-                for at, (name, answer) in enumerate(
-                    zip(names, run(session, inputs, names), strict=True)
-                )
+                for at, (name, answer) in enumerate(answered.items())
             }
         )
     return found
+
+
+def _each_answer(session: Any, references: Sequence[Json]) -> list[dict[str, Any]]:
+    """The outputs of each reference by name; each run on one thread, and several at once.
+
+    The largest runs first and alone: it shows how much memory a run takes.
+    """
+
+    def answer(reference: Json) -> dict[str, Any]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        names = list(reference["outputs"])
+        return dict(zip(names, run(session, inputs, names), strict=True))
+
+    def size(index: int) -> int:
+        return sum(Path(path).stat().st_size for path in references[index]["inputs"].values())
+
+    ordered = sorted(range(len(references)), key=size, reverse=True)
+    found = {index: answer(references[index]) for index in ordered[:1]}
+    others = [references[index] for index in ordered[1:]]
+    try:
+        made = list(answers(others, answer, runs_at_once(len(others)), lambda: None))
+    except TooManyAtOnceError:
+        made = [answer(reference) for reference in others]
+    for index, outcome in zip(ordered[1:], made, strict=True):
+        if isinstance(outcome, AotcError):
+            raise outcome
+        found[index] = outcome
+    return [found[index] for index in range(len(references))]
 
 
 def _answers(request: Json) -> Json:
@@ -87,13 +112,13 @@ def _answers(request: Json) -> Json:
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     noise: dict[str, OutputNoise] = {}
     written: list[dict[str, str]] = []
-    for index, reference in enumerate(request["references"]):
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
-        names = list(reference["outputs"])
+    references = request["references"]
+    answered = _each_answer(session, references)
+    for index, (reference, answer) in enumerate(zip(references, answered, strict=True)):
         place = Path(str(index))
         place.mkdir()
         files = {}
-        for at, (name, exact) in enumerate(zip(names, run(session, inputs, names), strict=True)):
+        for at, (name, exact) in enumerate(answer.items()):
             files[name] = str(values.save(exact, place / f"output_{at}"))
             if not _is_float(exact):
                 continue

@@ -43,6 +43,10 @@ from aotc.spec.payload import Finding
 from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import Dim, DimRange, Domain, Relation, Stop
 
+# Maps of these sides are small, and a run there that does this work, a tenth of a second of a core,
+# takes the place of one at sides twice as long.
+_LIGHT_MAP: Final = 32
+_HEAVY_WORK: Final = 1e10
 # How often to start from another base because the relations found do not hold elsewhere.
 _MAX_REBASES: Final = 2
 # Minimum differences between the sizes at which costs are counted: strides and frames are whole
@@ -103,6 +107,8 @@ class Prober:
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
     step: Callable[[int], None] = lambda _: None
     """Called with how many steps of the search are done."""
+    work: Callable[[Mapping[str, int]], float] = lambda _: 0.0
+    """The work of a run at sizes that run, in floating-point operations."""
     try_empty: bool = True
     """Whether size 0 is tried."""
     further: bool = True
@@ -145,6 +151,7 @@ class Prober:
         base = self.base(seeds)
         if base is None:
             raise self._nothing_runs_error()
+        base = self._lighter(base)
         self.step(1)
         self._seed_maximums = {
             dim: max(sizes)
@@ -188,6 +195,22 @@ class Prober:
         """
         self._refuse_contradiction(self.relations, {})
         return first_sizes(self._trials, self._leads, self.hints, self._bounded, seeds)
+
+    def _lighter(self, base: dict[str, int]) -> dict[str, int]:
+        """`base`, or half the sides of maps, if a run there takes so long that one at it is heavy.
+
+        Some dozen runs at and near the base tell how dims can move, each as dear as the base:
+        attention over all places of a map makes four times as many of them sixteen times as dear.
+        Networks for maps, such as latent images, halve them a few times only.
+        """
+        maps = [
+            dim for dim in self._leads if self.hints.kind(dim) == "map" and dim not in self.stated
+        ]
+        if not maps or max(base[dim] for dim in maps) < 2 * _LIGHT_MAP:
+            return base
+        smaller = self._trials.complete({**base, **{dim: base[dim] // 2 for dim in maps}})
+        heavy = self._trials.run(smaller).ok and self.work(smaller) > _HEAVY_WORK
+        return smaller if heavy else base
 
     def relations_at(
         self, base: Mapping[str, int]

@@ -52,6 +52,11 @@ class Trial:
     empty: bool = False
 
 
+def work_of(activation_bytes: float, flops: float) -> float:
+    """What a run costs, in floating-point operations."""
+    return flops + _BYTE_WORK * activation_bytes
+
+
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """Sizes in words."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
@@ -93,7 +98,7 @@ class Trials:
     def _count(self, sizes: Mapping[str, int]) -> None:
         if self._estimate is not None and 0 not in sizes.values():
             _, activations, flops = self._estimate(sizes)
-            work = flops + _BYTE_WORK * activations
+            work = work_of(activations, flops)
             self._spent += work
             self._largest = max(self._largest, work)
 

@@ -41,6 +41,8 @@ _COMPARED_SHARE: Final = 0.125
 SEARCHED: Final = "shown"
 # Those in which an input is a stated value throughout have the optimal sizes.
 STATED: Final = "stated"
+# Those at sizes that are padded least begin so; they are not tried before.
+LESS: Final = "less"
 # How many alternatives are tried, each at all retried sizes.
 MAX_ALTERNATIVES: Final = 24
 # How many sizes that failed with the first values are retried.
