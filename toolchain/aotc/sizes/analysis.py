@@ -13,6 +13,7 @@ from aotc.graph.allowed_arrays import require_allowed
 from aotc.graph.decisions import Decisions
 from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
+from aotc.sizes.ahead import run_ahead
 from aotc.sizes.inputs.fixtures import FixtureInputs, hints_like, plan_fixtures, refuse_out_of_range
 from aotc.sizes.output_shapes import (
     axes_of,
@@ -72,10 +73,14 @@ def analyze_job(request: Json) -> Json:
     for item in given:
         where = f"fixture {item.name}"
         require_allowed(item.inputs, reference.inputs, item.sizes, code="AOTC-I112", where=where)
+    parity = decode(ParitySpec, request["parity"])
+    if request["side_by_side"]:
+        try:
+            reference.ahead = run_ahead(reference, stated, parity)
+        except TooManyAtOnceError:
+            return None
     domain = _proven_domain(reference, stated, probe, given)
-    fixtures = plan_fixtures(
-        domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
-    )
+    fixtures = plan_fixtures(domain, parity, reference.inputs_at, given)
     ends, failed_ends = fixtures_at_ends(reference, domain)
     fixtures += ends
     place, weights = Path(request["graph"]), Path(request["graph_weights"])

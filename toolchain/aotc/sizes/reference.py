@@ -118,6 +118,7 @@ class Reference:
         self._unpooled_session: Any = None
         self._estimator: Estimator | None = None
         self._deadly: list[Json] = []
+        self.ahead: dict[str, tuple[FixtureInputs, list[Any]]] = {}
         self._kept: dict[tuple[tuple[str, int], ...], list[Any]] = {}
         self._run_seconds = 0.0
         self._log = TrialLog(Path(), ())
@@ -349,24 +350,39 @@ class Reference:
         Also its copies with inputs of one sign, there and at sizes that are padded least.  Raises
         TooManyAtOnceError if `side_by_side`.
         """
-        found = []
-        padded = [padded_points(domain, b) for b in bucket_combinations(domain) or [{}]]
+        padded = _padded(domain)
         if side_by_side:
             self.try_several([points[0] for points in padded if points])
+        found: list[FixtureInputs] = []
         for index, points in enumerate(padded):
             first = next((at for at in points if self.trial(at).ok), None)
-            if first is None:
-                continue
-            inputs = self.inputs_at(first)
-            found.append(FixtureInputs(f"padded{index}", inputs, first))
-            signed = with_one_sign(inputs, self.inputs, self.hints)
-            found += [FixtureInputs(f"padded{index}-{s}", x, first) for s, x in signed.items()]
-            last = points[min(2, len(points) - 1)]
-            number = self._value_sets.number(last)
-            if signed and last != first and _with_number(last, number) not in self._deadly:
-                signed = with_one_sign(self.inputs_at(last), self.inputs, self.hints)
-                found += [FixtureInputs(f"{LESS}{index}-{s}", x, last) for s, x in signed.items()]
+            if first is not None:
+                found += self._paddings(index, first, points)
         return found
+
+    def planned_paddings(self, domain: Domain) -> list[FixtureInputs]:
+        """The same, if the model runs at the first of the sizes for each combination."""
+        return [
+            fixture
+            for index, points in enumerate(_padded(domain))
+            if points
+            for fixture in self._paddings(index, points[0], points)
+        ]
+
+    def _paddings(
+        self, index: int, first: dict[str, int], points: Sequence[dict[str, int]]
+    ) -> Iterator[FixtureInputs]:
+        inputs = self.inputs_at(first)
+        yield FixtureInputs(f"padded{index}", inputs, first)
+        signed = with_one_sign(inputs, self.inputs, self.hints)
+        for sign, given in signed.items():
+            yield FixtureInputs(f"padded{index}-{sign}", given, first)
+        last = points[min(2, len(points) - 1)]
+        number = self._value_sets.number(last)
+        if signed and last != first and _with_number(last, number) not in self._deadly:
+            signed = with_one_sign(self.inputs_at(last), self.inputs, self.hints)
+            for sign, given in signed.items():
+                yield FixtureInputs(f"{LESS}{index}-{sign}", given, last)
 
     def tried_again(self, fixture: FixtureInputs) -> FixtureInputs | None:
         """A fixture of padded sizes that failed, with values that run; None if none do.
@@ -559,7 +575,15 @@ class Reference:
         """Whether its inputs are the user's own, or were made of them."""
         return fixture.name.startswith("user") or self._value_sets.is_given(fixture.sizes)
 
+    def note_ahead(self, fixture: FixtureInputs, outputs: list[Any]) -> None:
+        """Keep the outcome of a fixture that ran before it was asked for."""
+        if "-" not in fixture.name:
+            self._tried(fixture.sizes, outputs, self._value_sets.number(fixture.sizes))
+
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
+        planned, outputs = self.ahead.pop(fixture.name, (None, []))
+        if planned is not None and planned.is_like(fixture):
+            return outputs
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
         # to those that were searched for, or stated.
         if fixture.name.startswith(("user", SEARCHED, STATED)) or "-" in fixture.name:
@@ -568,6 +592,10 @@ class Reference:
         if kept is None and dict(fixture.sizes) in self._deadly:
             raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
         return kept
+
+
+def _padded(domain: Domain) -> list[list[dict[str, int]]]:
+    return [padded_points(domain, buckets) for buckets in bucket_combinations(domain) or [{}]]
 
 
 def _with_number(sizes: Mapping[str, int], number: int) -> dict[str, int]:

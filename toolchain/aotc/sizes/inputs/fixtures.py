@@ -60,6 +60,14 @@ class FixtureInputs:
         self.inputs = inputs
         self.sizes = sizes
 
+    def is_like(self, other: FixtureInputs) -> bool:
+        """Whether sizes and values are the same."""
+        return (
+            self.sizes == other.sizes
+            and self.inputs.keys() == other.inputs.keys()
+            and all(same_bits(value, other.inputs[name]) for name, value in self.inputs.items())
+        )
+
     @classmethod
     def read(cls, item: Json, declared: Sequence[Value]) -> FixtureInputs:
         """Load a user's fixture from its value files.
