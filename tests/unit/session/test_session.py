@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -368,3 +370,28 @@ def test_metadata_that_is_not_utf8_says_nothing() -> None:
     text = drawing(**{"aotc.random": "anew"}).replace(b"anew", b"\xff\xfe\xfd\xfc")
     opened = session.create_session(text, PLAIN, providers=CPU)
     assert isinstance(opened, sessions.import_onnxruntime().InferenceSession)
+
+
+def test_what_only_reads_a_value_runs_beside_what_makes_it(tmp_path: Path) -> None:
+    names = [f"v{index}" for index in range(6)]
+    nodes = [
+        helper.make_node("Neg", [given], [made], name=made)
+        for given, made in pairwise(["x", *names])
+    ]
+    readers = [
+        helper.make_node("ReduceMax", [name], [f"most_{name}"], name=f"most_{name}", keepdims=0)
+        for name in names
+    ]
+    listed = [node for pair in zip(nodes, readers, strict=True) for node in pair]
+    content = model(
+        listed,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info(one.output[0], TensorProto.FLOAT, []) for one in readers],
+    ).SerializeToString()
+    opened = session.create_session(
+        content, PLAIN, providers=CPU, profile=tmp_path / "run", as_listed=True
+    )
+    opened.run(None, {"x": np.ones(3, np.float32)})
+    events = json.loads(Path(opened.end_profiling()).read_text())
+    ran = [each["name"] for each in events if each["name"].endswith("_kernel_time")]
+    assert ran == [f"{node.name}_kernel_time" for node in listed]

@@ -33,6 +33,7 @@ def prober_of(
     flops: Callable[[Sizes], float] = lambda sizes: 0.0,
     empty: Callable[[Sizes], bool] = lambda sizes: 0 in sizes.values(),
     relations: Sequence[Relation] = (),
+    work: Callable[[Sizes], float] = lambda sizes: 0.0,
 ) -> Prober:
     def trial(sizes: Sizes) -> Trial:
         if runs(sizes):
@@ -50,6 +51,7 @@ def prober_of(
         trial=trial,
         late=lambda: False,
         cost=cost,
+        work=work,
         relations=relations,
     )
 
@@ -627,6 +629,33 @@ def test_most_of_a_range_that_fails_is_no_range_with_gaps() -> None:
     prober.__post_init__()
     frames = prober.search().dims["frames"]
     assert (frames.min, frames.max, frames.gaps, frames.stopped_by) == (2999, 3000, (), "error")
+
+
+def test_moves_of_maps_are_found_at_half_their_sides_where_runs_are_heavy() -> None:
+    hints = DimHints(
+        leading=frozenset("n"), images=(("h", "w"),), maps=frozenset(("h", "w")), dense=True
+    )
+    tried: list[dict[str, int]] = []
+
+    def runs(sizes: Sizes) -> bool:
+        tried.append(dict(sizes))
+        return not sizes["h"] % 4 and not sizes["w"] % 4 and min(sizes.values()) > 0
+
+    def places(sizes: Sizes) -> float:
+        return 1e4 * sizes["n"] * (sizes["h"] * sizes["w"]) ** 2
+
+    light, heavy = (
+        search(("n", "h", "w"), runs, hints=hints, work=lambda sizes, k=k: k * places(sizes))
+        for k in (0.01, 1)
+    )
+    assert bounds(light) == bounds(heavy)
+    assert bounds(heavy)["h"] == (4, 1024, 4)
+    first = tried.index({"n": 3, "h": 64, "w": 64}, 1)
+    one, other = (
+        sum(max(sizes["h"], sizes["w"]) in range(60, 70) for sizes in part)
+        for part in (tried[:first], tried[first:])
+    )
+    assert other < one
 
 
 def test_a_search_tells_its_steps(tmp_path: Path) -> None:
