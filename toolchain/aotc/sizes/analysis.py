@@ -74,7 +74,7 @@ def analyze_job(request: Json) -> Json:
         where = f"fixture {item.name}"
         require_allowed(item.inputs, reference.inputs, item.sizes, code="AOTC-I112", where=where)
     parity = decode(ParitySpec, request["parity"])
-    if request["side_by_side"]:
+    if request["side_by_side"] and not request["deadly"]:
         try:
             reference.ahead = run_ahead(reference, stated, parity)
         except TooManyAtOnceError:
