@@ -11,11 +11,12 @@ import pytest
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.attempts import Form, drop_failed, next_forms
-from aotc.pipeline.types import SpecializedModel, VariantPlan
+from aotc.pipeline.types import ReferenceRun, SpecializedModel, VariantPlan
 from aotc.providers.base import SessionUse
 from aotc.providers.cuda import is_convolutional
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions, GraphOptions
+from aotc.spec.shapes import EMPTY, Dim, Domain
 from aotc.spec.variant import PassRecord
 
 PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
@@ -29,8 +30,9 @@ def following(
     code: str,
     ops: tuple[str, ...] = (),
     found: str = "",
+    where: str = "variant gpu",
 ) -> Form | None:
-    """The form after a variant of which only plan and passes are known."""
+    """The form after a variant of which only plan and passes are known, at a probed batch."""
     unused: Any = None
     specialized = SpecializedModel(
         analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
@@ -45,10 +47,21 @@ def following(
         captured=2 if captures else 0,
         weights_bytes=21_000_000,
     )
-    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, use=use)
+    analyzed = SimpleNamespace(
+        domain=Domain(dims={"batch": Dim(min=0, max=8, opt=2)}),
+        references=tuple(
+            ReferenceRun(
+                name=name, origin="", sizes={"batch": size}, inputs={}, outputs={}, finite=True
+            )
+            for name, size in (("opt", 2), (EMPTY, 0))
+        ),
+    )
+    lowered: Any = SimpleNamespace(
+        plan=plan, contexts=(), optimized=optimized, use=use, analyzed=analyzed
+    )
     context: Any = SimpleNamespace(profile=load_profile("edge"))
     state: Any = SimpleNamespace(context=context, announce=lambda text: None)
-    error = AotcError(code, "the answers differ", found=found)
+    error = AotcError(code, "the answers differ", where=where, found=found)
     return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], state).get("gpu")
 
 
@@ -59,6 +72,12 @@ def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
     assert found.plan == replace(PLAN, cuda=CudaOptions(fusion="none"))
     assert [finding.code for finding in found.findings] == ["AOTC-O012"]
     assert [form.form for form in found.tried] == ["fusion for CUDA"]
+
+
+def test_a_size_without_elements_goes_before_fusion() -> None:
+    assert following(PLAN, (FUSED,), "AOTC-R008", where=f"variant gpu, fixture {EMPTY}") is None
+    other = following(PLAN, (FUSED,), "AOTC-R008", where="variant gpu, fixture opt")
+    assert other is not None and other.plan.cuda.fusion == "none"
 
 
 def test_a_level_that_the_profile_states_does_not_prevent_it() -> None:

@@ -179,9 +179,10 @@ class Fuser:
                 if stated is None or 0 not in list(stated)[2:]:  # type: ignore[call-overload]
                     node = self._new.node("Reshape", [result, beside.inputs[1]], _plain(beside))
                     return beside.outputs[0], node.outputs[0]
-        split = self._new.node("Reshape", [result, self._new.numbers([0, 0, core.heads, -1])])
-        last = self._new.node("Transpose", [split.outputs[0]], {"perm": list(HEADS_FIRST)})
-        return old, last.outputs[0]
+        width = (sizes(core.value, 4) or ())[3]
+        assert isinstance(width, int)
+        split = self._new.reshaped(result, [0, 0, core.heads, width])
+        return old, self._new.transposed(split, HEADS_FIRST)
 
     def _flat(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """Heads side by side again: the value before they were split, or a new one."""
@@ -195,7 +196,10 @@ class Fuser:
         flat = before_heads(value, heads)
         if flat is not None:
             return _without_factor(flat) if factor else _Flat(value=flat)
-        return _Flat(value=self._new.reshaped(value, [0, 0, -1]))
+        width = (sizes(value, 4) or ("",))[-1]
+        # ONNX Runtime takes no -1 beside a batch of 0.
+        beside = heads * width if isinstance(width, int) else -1
+        return _Flat(value=self._new.reshaped(value, [0, 0, beside]))
 
     def _bias(self, core: Core, query: ir.Value) -> ir.Value | None:
         """The sum of the masks, of (batch or 1, heads or 1, queries, keys)."""

@@ -271,7 +271,8 @@ class _Writer:
         source = match.source
         if inner is not None:
             sides = (batch, length, heads * width)
-            source = before_heads(inner, heads) or self._new.reshaped(inner, [0, 0, -1], sides)
+            beside = heads * width
+            source = before_heads(inner, heads) or self._new.reshaped(inner, [0, 0, beside], sides)
             if cast is not None:
                 source = self._new.alike(cast, [source])
                 source.shape = ir.Shape([side or None for side in sides])
