@@ -100,6 +100,7 @@ def request_on_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "plugins": {},
         "precision": "keep",
         "captures": True,
+        "sessions": "one",
         "cuda_options": {},
         "fuses": False,
     }
