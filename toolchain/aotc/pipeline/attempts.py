@@ -332,7 +332,7 @@ def _next_form(
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
         # A size without elements goes before what makes all others quick.
-        if without_empty_sizes(lowered.analyzed, [error]) is not None:
+        if _only_empty_fail(lowered.analyzed, [error]):
             return None
         return _without_choice(form, lowered, error, given_up, state)
     if inexact_answers(error) and (exact := with_exact_blocks(plan)) is not None:
@@ -478,25 +478,28 @@ def _reason(error: AotcError) -> str:
 # out.
 
 
-def without_empty_sizes(
-    analyzed: AnalyzedModel, errors: Sequence[AotcError], *, everywhere: bool = False
-) -> tuple[AnalyzedModel, Finding] | None:
-    """What is left without the sizes of 0, and further ranges, where alone a variant fails.
-
-    `errors` are the variants', each with its further ones; budgets that it exceeds do not count.
-    With `everywhere`, none of them is claimed any more.  Returns None if a variant fails elsewhere,
-    or at a size of 0 that is stated.
-    """
-    whole = analyzed.domain
-    dims = whole.dims
-    empty = {
+def _empty_sizes(analyzed: AnalyzedModel) -> dict[str, tuple[str, ...]]:
+    """The dims of size 0 of each fixture without elements."""
+    dims = analyzed.domain.dims
+    return {
         run.name: tuple(name for name, dim in dims.items() if dim.max and run.sizes.get(name) == 0)
         for run in analyzed.references
         if run.name.startswith(EMPTY)
     }
-    stated = {name for name, dim in dims.items() if dim.origin != "probed"}
-    further = {f"{FURTHER}{index}" for index in range(len(whole.also))}
-    may_fail = further | {name for name, names in empty.items() if not stated.intersection(names)}
+
+
+def _may_fail(analyzed: AnalyzedModel) -> set[str]:
+    """The fixtures whose sizes nobody stated: without elements, and of further ranges."""
+    domain = analyzed.domain
+    stated = {name for name, dim in domain.dims.items() if dim.origin != "probed"}
+    empty = _empty_sizes(analyzed).items()
+    further = {f"{FURTHER}{index}" for index in range(len(domain.also))}
+    return further | {name for name, names in empty if not stated.intersection(names)}
+
+
+def _only_empty_fail(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> dict[str, AotcError]:
+    """The first failure at each fixture of `_may_fail`, of variants that fail there alone."""
+    may_fail = _may_fail(analyzed)
     failed: dict[str, AotcError] = {}
     for error in errors:
         failures = [each for each in (error, *error.also) if not is_budget(each)]
@@ -506,9 +509,25 @@ def without_empty_sizes(
             for failure, place in zip(failures, places, strict=True)
         ):
             failed |= dict(zip(places, failures, strict=True))
+    return failed
+
+
+def without_empty_sizes(
+    analyzed: AnalyzedModel, errors: Sequence[AotcError], *, everywhere: bool = False
+) -> tuple[AnalyzedModel, Finding] | None:
+    """What is left without the sizes of 0, and further ranges, where alone a variant fails.
+
+    `errors` are the variants', each with its further ones; budgets that it exceeds do not count.
+    With `everywhere`, none of them is claimed any more.  Returns None if a variant fails elsewhere,
+    or at a size of 0 that is stated.
+    """
+    whole, dims = analyzed.domain, analyzed.domain.dims
+    empty = _empty_sizes(analyzed)
+    failed = _only_empty_fail(analyzed, errors)
     if not failed:
         return None
-    gone = may_fail if everywhere else failed.keys()
+    further = {f"{FURTHER}{index}" for index in range(len(whole.also))}
+    gone = _may_fail(analyzed) if everywhere else failed.keys()
     left_out = list(dict.fromkeys(empty[name] for name in empty if name in gone))
     alone = {names[0] for names in left_out if len(names) == 1}
     boxes = {
