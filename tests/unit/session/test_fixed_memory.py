@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -400,6 +402,82 @@ def test_an_owner_thread_answers_raises_and_ends() -> None:
     with pytest.raises(AotcError) as caught:
         owner.call(lambda: 1)
     assert caught.value.code == "AOTC-R005"
+
+
+def test_what_is_left_for_later_runs_between_calls_and_ends_with_the_thread() -> None:
+    owner, order = OwnerThread("owner"), list[str]()
+    began, go_on = threading.Event(), threading.Event()
+
+    def first() -> None:
+        order.append("first")
+        began.set()
+        assert go_on.wait(60)
+
+    def second() -> None:
+        order.append("second")
+
+    owner.call(lambda: owner.behind([first, second]))
+    assert began.wait(60)
+    called = threading.Thread(target=owner.call, args=(lambda: order.append("call"),))
+    called.start()
+    while not owner._jobs.qsize():
+        threading.Event().wait(0.001)
+    go_on.set()
+    called.join(60)
+    while len(order) < 3:
+        threading.Event().wait(0.001)
+    assert order == ["first", "call", "second"]
+    owner.close()
+    assert not owner._thread.is_alive()
+
+
+EXITS = """
+import os, sys, threading
+from aotc.session.device.capturing_runner import OwnerThread
+
+owner, began = OwnerThread("owner"), threading.Event()
+
+def step():
+    began.set()
+    threading.Event().wait(0.2)
+    print("ended", flush=True)
+
+owner.call(lambda: owner.behind([step, step]))
+assert began.wait(60)
+if sys.argv[1] == "fork":
+    held, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with owner._closing:
+            held.set()
+            leave.wait(60)
+
+    threading.Thread(target=hold).start()
+    assert held.wait(60)
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+    for _ in range(2000):
+        gone, status = os.waitpid(child, os.WNOHANG)
+        if gone:
+            break
+        threading.Event().wait(0.01)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    leave.set()
+    assert gone and status == 0, status
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "fork"])
+def test_a_process_ends_after_the_step_that_runs(how: str) -> None:
+    """And so does a child that was forked meanwhile: it has neither the thread nor its locks."""
+    # Python warns of forks of processes with threads.
+    command = [sys.executable, "-W", "ignore", "-c", EXITS, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ended" in done.stdout
 
 
 def test_captured_sizes_are_used_and_others_run() -> None:

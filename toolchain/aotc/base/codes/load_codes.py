@@ -200,7 +200,8 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R024", "CUDA graph cannot be captured", NO,
      "ONNX Runtime captures no CUDA graph of a model with control flow, with nodes on the CPU, or with values that the "
      "CPU reads; or a captured graph gave other answers than a run without it. As a finding: such calls run without a "
-     "graph, or the least used graph was dropped for another size.",
+     "graph, or the least used graph was dropped for another size; or a golden answer of a size that was captured behind "
+     "a load differs, and calls of that size are refused.",
      "Write 'on_refusal: run' under cuda.graphs in the profile to run such calls without a graph, or 'capture: none'."),
     ("AOTC-R025", "no such device", NO,
      "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some, or all if it is empty.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import queue
 import threading
 import weakref
@@ -422,6 +423,7 @@ class OwnerThread:
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._later: deque[Callable[[], object]] = deque()
+        self._process = 0
         self._closing = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(
@@ -449,12 +451,18 @@ class OwnerThread:
         They raise nothing.  `close` waits for the one that runs.
         """
         # A process must not end in the midst of a capture.
-        atexit.register(self.close)
+        self._process = os.getpid()
+        atexit.register(self._close_at_exit)
         self._later.extend(functions)
+
+    def _close_at_exit(self) -> None:
+        # A forked child does not have the thread, and perhaps a lock that another one held.
+        if os.getpid() == self._process:
+            self.close()
 
     def close(self) -> None:
         """End the thread when all that was called is done; later calls do nothing."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._close_at_exit)
         with self._closing:
             if self._closed:
                 return
