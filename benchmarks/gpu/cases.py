@@ -102,7 +102,7 @@ NETWORKS: Mapping[str, Network] = {
             ("albert", "ALBERT-base", (8,), _TEXT),
             ("bart", "BART-L's encoder", (8,), _TEXT),
             ("opt_step", "OPT-125M step, past 511", (8,), _STEP),
-            ("neox_step", "GPT-NeoX step, past 511", (8,), _STEP),
+            ("persimmon_step", "Persimmon step, past 511", (8,), _STEP),
         ),
     )
 }

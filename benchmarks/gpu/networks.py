@@ -273,13 +273,13 @@ def _opt_step(small: bool) -> Export:
     return decoder_export(network, layers, heads, configuration.hidden_size // heads)
 
 
-def _neox_step(small: bool) -> Export:
-    """As the Pythia of 160 million parameters."""
+def _persimmon_step(small: bool) -> Export:
+    """Of 160 million parameters; half of each head is turned, and heads are normalized."""
     sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
-    sizes |= {"intermediate_size": 3072, **(_TINY_TEXT if small else {})}
-    configuration = transformers.GPTNeoXConfig(**sizes)
+    sizes |= {"intermediate_size": 3072, "vocab_size": 50304, **(_TINY_TEXT if small else {})}
+    configuration = transformers.PersimmonConfig(**sizes)
     heads, layers = configuration.num_attention_heads, configuration.num_hidden_layers
-    network = transformers.GPTNeoXForCausalLM(configuration)
+    network = transformers.PersimmonForCausalLM(configuration)
     return decoder_export(network, layers, heads, configuration.hidden_size // heads)
 
 
@@ -310,7 +310,7 @@ NETWORKS: Mapping[str, Callable[[bool], Export]] = {
     "albert": _albert,
     "bart": _bart,
     "opt_step": _opt_step,
-    "neox_step": _neox_step,
+    "persimmon_step": _persimmon_step,
 }
 
 
