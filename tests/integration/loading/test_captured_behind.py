@@ -6,7 +6,9 @@ The host's memory takes the place of a GPU's: sizes run there as they would be c
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -322,6 +324,16 @@ def test_first_sizes_are_captured_ones(opened: Opened, first: Sizes, found: str)
     assert not model.ready
 
 
+@pytest.mark.parametrize("first", [{"seq": 8}, "seq", [8], [None], 8], ids=repr)
+def test_what_is_no_list_of_sizes_is_refused(opened: Opened, first: Any) -> None:
+    model, _ = opened(HostDevice())
+    with pytest.raises(AotcError) as caught:
+        model.warm(capture_first=first)
+    assert (caught.value.code, caught.value.where) == ("AOTC-I027", "capture_first")
+    assert caught.value.found == repr(first)
+    assert '[{"batch": 8}]' in caught.value.expected
+
+
 def test_where_nothing_is_captured_nothing_is_asked(bench: Workbench) -> None:
     """The same call serves hosts without a GPU."""
     node = helper.make_node("Relu", ["x"], ["y"], name="relu")
@@ -332,6 +344,22 @@ def test_where_nothing_is_captured_nothing_is_asked(bench: Workbench) -> None:
     with bench.load(plain) as loaded:
         loaded.warm([loaded.variant.name], capture_first=FIRST)
         assert loaded.ready and loaded.report.variants[0].captures is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_ends_whoever_had_the_lock(opened: Opened) -> None:
+    """What is registered for the end of the process is called there too."""
+    model, runner = opened(HostDevice())
+    model.warm(capture_first=FIRST)
+    with runner._owner._closing:
+        child = os.fork()
+        if not child:
+            signal.alarm(SECONDS)
+            runner._owner.close()
+            runner._owner.end()
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert is_done(model)
 
 
 def test_a_runner_that_nobody_closes_leaves_no_thread(built: Built) -> None:

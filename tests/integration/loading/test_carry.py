@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -91,6 +92,19 @@ def model(bench: Workbench, built: Built) -> Iterator[Model]:
         yield loaded
 
 
+class Lent:
+    """An array of the host that is taken where it is, as a tensor of another library."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__()
+
+
 def first_inputs(batch: int = 4) -> dict[str, Any]:
     rng = np.random.default_rng(batch)
     return {
@@ -163,6 +177,113 @@ def test_what_cannot_be_carried_is_refused(
     with pytest.raises(AotcError) as caught:
         model.bind(first_inputs(batch), carry=carry)
     assert caught.value.code == "AOTC-R050"
+
+
+def test_calls_of_several_threads_follow_each_other(model: Model) -> None:
+    call = model.bind(first_inputs(), carry=CARRY)
+    lock, waits = call._device.lock, threading.Semaphore(0)
+
+    class Watched:
+        def __enter__(self) -> None:
+            waits.release()
+            lock.acquire()
+
+        def __exit__(self, *failure: object) -> None:
+            lock.release()
+
+    call._device.lock = Watched()  # type: ignore[assignment]
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    with lock:
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert waits.acquire(timeout=60)
+    for thread in threads:
+        thread.join()
+    assert call.inputs["count"].numpy().tolist() == [4]
+
+
+def test_what_is_written_shares_no_memory_with_another_input(model: Model) -> None:
+    """One tensor of zeros for all caches would be written by each of them."""
+    inputs = first_inputs()
+    zeros = Lent(np.zeros((4, WIDTH), np.float32))
+    given = {**inputs, "x": zeros, "state": zeros}
+    assert model.bind(given)
+    with pytest.raises(AotcError) as caught:
+        model.bind(given, carry=CARRY)
+    assert caught.value.code == "AOTC-R050"
+    assert "input 'x'" in caught.value.found
+
+
+def test_states_may_change_places(model: Model) -> None:
+    """What is given may be in the memory that another input is copied to."""
+    inputs = first_inputs()
+    call = model.bind(inputs)
+    found = call({"x": call.inputs["state"], "state": call.inputs["x"]})["y"].numpy()
+    expected = model.run({**inputs, "x": inputs["state"], "state": inputs["x"]})["y"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_tensors_that_only_the_call_has_live_until_it_has_read_them(model: Model) -> None:
+    class Made(Mapping[str, Any]):
+        """Makes each tensor when it is asked for it."""
+
+        alive = 0
+
+        def __getitem__(self, name: str) -> Any:
+            made = Counted(inputs[name].copy())
+            Made.alive += 1
+            return made
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(("x", "state"))
+
+        def __len__(self) -> int:
+            return 2
+
+    class Counted(Lent):
+        def __del__(self) -> None:
+            Made.alive -= 1
+
+    inputs = first_inputs()
+    call = model.bind(inputs)
+    run, seen = call._turns[0].run, list[int]()
+    run.run, ran = lambda: seen.append(Made.alive) or ran(), run.run  # type: ignore[method-assign]
+    call(Made())
+    assert (seen, Made.alive) == ([2], 0)
+
+
+def test_a_call_that_fails_may_be_made_again(model: Model) -> None:
+    inputs = first_inputs()
+    call = model.bind(inputs, carry=CARRY)
+    call()
+    before = {name: call.inputs[name].numpy() for name in CARRY}
+    run = call._turns[1].run
+    ran = run.run
+
+    def fail() -> None:
+        ran()
+        raise AotcError("AOTC-R005", "it failed")
+
+    run.run = fail  # type: ignore[method-assign]
+    with pytest.raises(AotcError):
+        call()
+    run.run = ran  # type: ignore[method-assign]
+    expected = model.run({**inputs, **before})
+    for name, found in call().items():
+        np.testing.assert_array_equal(found.numpy(), expected[name])
+
+
+def test_a_refused_call_leaves_what_it_would_have_carried(bench: Workbench) -> None:
+    """The run that showed what is wrong has written a row."""
+    cache = np.zeros((ROWS, WIDTH), np.float32)
+    row = Lent(np.ones((1, WIDTH), np.float32))
+    inputs = {"cache": Lent(cache), "at": np.zeros((1, 1), np.int64), "row": row}
+    with bench.load(bench.build(written(), "written")) as loaded:
+        with pytest.raises(AotcError) as caught:
+            loaded.bind(inputs, carry={"cache": "next_cache", "row": "total"})
+        assert caught.value.code == "AOTC-R050"
+        assert not cache.any()
 
 
 def test_rows_are_written_where_the_cache_is(bench: Workbench) -> None:

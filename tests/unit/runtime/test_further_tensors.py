@@ -78,6 +78,8 @@ def test_what_does_not_fit_is_left_to_who_says_why() -> None:
     layout = Layout("float32", SHAPE, HostDevice())
     for one in (array.T, array.astype(">f4"), array[0], array.astype("int32")):
         assert not layout.is_of(one)
+    # Which numpy has no type for.
+    assert not Layout("bfloat16", SHAPE, HostDevice()).is_of(array.astype("float64"))
 
 
 def test_types_that_are_not_read_at_once_are_nobodys() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -139,6 +139,22 @@ def not_carried(source: str, output: str, found: str, expected: str) -> AotcErro
     )
 
 
+_AS_IT_IS: Final = "a size that runs as it is"
+
+
+def _refuse_memory(name: str, output: str, inputs: Mapping[str, BoundInput]) -> None:
+    """Raise AOTC-R050 for an input that is padded, or shares memory with another one."""
+    bound = inputs[name]
+    if bound.padded:
+        raise not_carried(name, output, "it is padded", _AS_IT_IS)
+    begin, end = bound.target.address, bound.target.address + bound.target.bytes
+    for other, each in inputs.items():
+        target = each.target
+        if other != name and target.address < end and begin < target.address + target.bytes:
+            found = f"it shares its memory with input {other!r}"
+            raise not_carried(name, output, found, "memory that no other input is in")
+
+
 def _stream_handle(stream: Any) -> int:
     """CUDA's handle of a stream: of torch, CuPy, `__cuda_stream__`, or the handle itself."""
     if stream is None:
@@ -163,8 +179,8 @@ def _stream_handle(stream: Any) -> int:
 
 
 Start = tuple[int, ...]
-# An address on the device, an array of the host, or what was looked at more closely.
-Source = int | np.ndarray[Any, Any] | Given
+# An address on the device, or an array of the host.
+Source = int | np.ndarray[Any, Any]
 
 
 class Counted(Protocol):
@@ -223,10 +239,15 @@ class _Turn:
             if name in limited
         }
         self.here = _Here()
-        # Bound captures it in this thread.
-        self.here.captured = run.graph_id != NO_GRAPH
+        # It was just captured in this thread, if at all.
+        self.here.captured = True
         self.read = {name: DeviceTensor(bound.memory, device) for name, bound in inputs.items()}
         self.written = {name: DeviceTensor(value, device) for name, value in run.outputs.items()}
+
+    @property
+    def captures_anew(self) -> bool:
+        """Whether the calling thread has to capture its graph."""
+        return self.run.graph_id != NO_GRAPH and not self.here.captured
 
 
 class BoundCall:
@@ -286,10 +307,12 @@ class BoundCall:
                 )
                 buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
                 inputs[name] = BoundInput(item.dtype, memory, buffer, start, self._device)
-            sources = [self._write(inputs[name], item) for name, item in given.items()]
+            sources = [self._write(inputs[name], _source_of(item)) for name, item in given.items()]
             self._pad(inputs.values())
             self._device.synchronize()
             del sources
+        for name, output in carried.items():
+            _refuse_memory(name, output, inputs)
         # A check changes no memory of the caller.
         checks = not any(
             item.on_device and inputs[name].buffer is item.value for name, item in given.items()
@@ -300,18 +323,17 @@ class BoundCall:
         stays = {name: inputs[name] for name in carried if given[name].on_device}
         before = {**given, **self._copies(stays)}
         try:
-            run = self._fixed_run(inputs, sizes, {}, shared, checks=checks)
-        except AotcError:
-            self._refuse_shapes(inputs, shared)
-            raise
-        self._turns = [_Turn(run, inputs, limited, self._device)]
-        if swapped:
-            self._turns.append(self._swapped(swapped, sizes, shared, limited, checks=checks))
-        with GATE.used(), self._device.lock:
-            sources = [self._write(inputs[name], before[name]) for name in carried]
-            self._device.synchronize()
-            del sources
+            run = self._first_run(inputs, sizes, shared, checks=checks)
+            self._turns = [_Turn(run, inputs, limited, self._device)]
+            if swapped:
+                self._turns.append(self._swapped(swapped, sizes, shared, limited, checks=checks))
+        finally:
+            with GATE.used(), self._device.lock:
+                sources = [self._write(inputs[name], _source_of(before[name])) for name in carried]
+                self._device.synchronize()
+                del sources
         self._at = 0
+        self._captures = any(turn.run.graph_id != NO_GRAPH for turn in self._turns)
         # Those that capture do so at all sizes.
         self._missed_graph = not self.captured and (
             isinstance(runner, CapturingRunner) or runner.missed_graph(sizes)
@@ -322,8 +344,8 @@ class BoundCall:
             if (slices := crop(name, self._turns[0].written[name].shape)) is not None
         }
         for name, output in carried.items():
-            if inputs[name].padded or output in self._cropped:
-                raise not_carried(name, output, "it is padded", "a size that runs as it is")
+            if crop(output, self._turns[0].written[output].shape) is not None:
+                raise not_carried(name, output, "it is padded", _AS_IT_IS)
         cut = {
             name: DeviceTensor(buffer, self._device) for name, (buffer, _) in self._cropped.items()
         }
@@ -363,11 +385,11 @@ class BoundCall:
                 found=type(inputs).__name__,
             )
         started = time.perf_counter()
-        turn = self._turns[self._at]
         # In a thread that has not run it yet, ONNX Runtime captures the graph anew.
-        captured = turn.run.graph_id != NO_GRAPH
-        captures = captured and not turn.here.captured
+        captures = self._captures and any(turn.captures_anew for turn in self._turns)
         with GATE.alone() if captures else GATE.used(), self._device.lock:
+            # Another thread's call may have ended just now.
+            turn = self._turns[self._at]
             held: list[Any] = []
             given = self._taken(turn, inputs or {}, held)
             if self._stream is not None:
@@ -375,9 +397,11 @@ class BoundCall:
                 self._device.wait_for(self._stream)
             try:
                 # What is read until the run has ended, which awaits the copies.
-                sources = [self._write(bound, item) for bound, item in given]
+                if len(given) > 1:
+                    given = self._apart(given, held)
+                sources = [self._write(*each) for each in given]
                 self._pad(turn.padded)
-                if not captured:
+                if turn.run.graph_id == NO_GRAPH:
                     # A session that captures nothing has streams of its own.
                     self._device.synchronize()
                 turn.run.run()
@@ -468,7 +492,7 @@ class BoundCall:
         inputs, into = dict(first.inputs), dict(first.run.outputs)
         for name, output in swapped.items():
             bound, written = first.inputs[name], first.written[output]
-            if (bound.dtype, bound.shape) != (written.dtype, written.shape) or bound.padded:
+            if (bound.dtype, bound.shape) != (written.dtype, written.shape):
                 found = f"{written.dtype}{list(written.shape)}"
                 raise not_carried(name, output, found, f"{bound.dtype}{list(bound.shape)}")
             start = (0,) * len(bound.shape)
@@ -479,17 +503,28 @@ class BoundCall:
         run = self._fixed_run(inputs, sizes, into, shared, checks=checks)
         return _Turn(run, inputs, limited, self._device)
 
-    def _refuse_shapes(self, inputs: Mapping[str, BoundInput], shared: Mapping[str, str]) -> None:
-        """After a failure: raise AOTC-R050 for a shared output whose shape is not the input's."""
-        if not shared:
-            return
-        buffers = {name: bound.buffer for name, bound in inputs.items()}
-        with GATE.used(), self._device.lock:
-            alone = FixedRun(self._runner.session, self._device, buffers)
-        for name, output in shared.items():
-            found, wanted = alone.outputs[output].shape(), buffers[name].shape()
-            if found != wanted:
-                raise not_carried(name, output, str(found), str(wanted))
+    def _first_run(
+        self,
+        inputs: Mapping[str, BoundInput],
+        sizes: Mapping[str, int],
+        shared: Mapping[str, str],
+        *,
+        checks: bool,
+    ) -> FixedRun:
+        """The run of the given inputs; AOTC-R050 if a shared output has another shape than its."""
+        try:
+            return self._fixed_run(inputs, sizes, {}, shared, checks=checks)
+        except AotcError:
+            if not shared:
+                raise
+            buffers = {name: bound.buffer for name, bound in inputs.items()}
+            with GATE.used(), self._device.lock:
+                alone = FixedRun(self._runner.session, self._device, buffers)
+            for name, output in shared.items():
+                found, wanted = alone.outputs[output].shape(), buffers[name].shape()
+                if found != wanted:
+                    raise not_carried(name, output, str(found), str(wanted)) from None
+            raise
 
     def _copies(self, inputs: Mapping[str, BoundInput]) -> dict[str, Given]:
         """Their buffers in other memory."""
@@ -531,12 +566,15 @@ class BoundCall:
                 if type(value) is np.ndarray:
                     source = value if bound.layout.is_of(value) else None
                 else:
+                    # A mapping may make each when it is asked.
+                    held.append(value)
                     source = bound.layout.address_of(value, self._producers, held)
                     if self._stream is not None and (exchange := exchange_of(type(value))):
                         exchanges.add(exchange)
             if bound is None or source is None:
-                bound, source = self._checked(turn, name, value)
-                limited[name] = source
+                bound, limited[name] = self._checked(turn, name, value)
+                source = _source_of(limited[name])
+                held.append(limited[name])
             taken.append((bound, source))
         if self._check_values is not None:
             self._check_values({**turn.in_memory, **limited})
@@ -574,10 +612,25 @@ class BoundCall:
             )
         return bound, item
 
+    def _apart(
+        self, given: list[tuple[BoundInput, Source]], held: list[Any]
+    ) -> list[tuple[BoundInput, Source]]:
+        """The sources, copied first if one is the memory that another input is copied to."""
+        addresses = {source for _, source in given if type(source) is int}
+        if not addresses or addresses.isdisjoint([bound.target.address for bound, _ in given]):
+            return given
+        found: list[tuple[BoundInput, Source]] = []
+        for bound, source in given:
+            if isinstance(source, int) and source != bound.target.address:
+                copy = self._device.empty(bound.shape, bound.dtype)
+                self._device.copy(copy.data_ptr(), source, bound.target.bytes)
+                held.append(copy)
+                source = int(copy.data_ptr())
+            found.append((bound, source))
+        return found
+
     def _write(self, bound: BoundInput, source: Source) -> object:
         """Copy it to the input's memory; what is returned is read until the device is awaited."""
-        if isinstance(source, Given):
-            source = int(source.value.data_ptr()) if source.on_device else source.value
         if isinstance(source, int):
             bound.target.copy(source)
             return None
@@ -614,6 +667,11 @@ class BoundCall:
                     buffer.data_ptr() + part.target, full.data_ptr() + part.source, part.rows
                 )
         self._device.synchronize()
+
+
+def _source_of(item: Given) -> Source:
+    found: Source = int(item.value.data_ptr()) if item.on_device else item.value
+    return found
 
 
 def _item_bytes(value: ort.OrtValue) -> int:

@@ -322,8 +322,9 @@ class Layout:
 
     def is_of(self, array: np.ndarray[Any, Any]) -> bool:
         """Whether a host array has the type and the shape, in C order."""
-        fits = array.dtype == self._array_type and array.shape == self._tensor[1]
-        return fits and array.flags.c_contiguous
+        # To numpy None is float64.
+        known = self._array_type is not None and array.dtype == self._array_type
+        return known and array.shape == self._tensor[1] and array.flags.c_contiguous
 
     def address_of(self, value: Any, stream: int | None, held: list[Any]) -> int | None:
         """Where a tensor of it is on the device; None if it is not known to fit.

@@ -237,7 +237,7 @@ LOADING: Final[tuple[Row, ...]] = (
      "End the other process, which nvidia-smi names, use another GPU, or have the mode changed: nvidia-smi -c DEFAULT."),
     ("AOTC-R050", "output cannot be carried", NO,
      "A bound call was asked to have an input read next what an output holds. Both must have one type and one shape, "
-     "each output may go to one input, and neither may be padded.",
+     "each output may go to one input, neither may be padded, and no other input may be in the input's memory.",
      "Give the input the size that the output has: a decoder's caches get a fixed capacity that way. Or pass the output "
      "to the next call yourself."),
     ("AOTC-R999", "internal error", BUG,
