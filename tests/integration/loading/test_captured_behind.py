@@ -6,9 +6,7 @@ The host's memory takes the place of a GPU's: sizes run there as they would be c
 from __future__ import annotations
 
 import gc
-import os
 import shutil
-import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -344,22 +342,6 @@ def test_where_nothing_is_captured_nothing_is_asked(bench: Workbench) -> None:
     with bench.load(plain) as loaded:
         loaded.warm([loaded.variant.name], capture_first=FIRST)
         assert loaded.ready and loaded.report.variants[0].captures is None
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_ends_whoever_had_the_lock(opened: Opened) -> None:
-    """What is registered for the end of the process is called there too."""
-    model, runner = opened(HostDevice())
-    model.warm(capture_first=FIRST)
-    with runner._owner._closing:
-        child = os.fork()
-        if not child:
-            signal.alarm(SECONDS)
-            runner._owner.close()
-            runner._owner.end()
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert is_done(model)
 
 
 def test_a_runner_that_nobody_closes_leaves_no_thread(built: Built) -> None:

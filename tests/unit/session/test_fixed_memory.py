@@ -433,9 +433,18 @@ def test_what_is_left_for_later_runs_between_calls_and_ends_with_the_thread() ->
 
 EXITS = """
 import os, sys, threading
-from aotc.session.device.capturing_runner import OwnerThread
+import onnxruntime as ort
+from onnx import TensorProto, helper
+from aotc.session.device.capturing_runner import CapturingRunner
+from aotc.session.device.device import HostDevice
+from aotc.spec.variant import GraphCapture
 
-owner, began = OwnerThread("owner"), threading.Event()
+values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", values[:1], values[1:])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+runner = CapturingRunner(session, HostDevice(), GraphCapture(sizes=({"n": 2},)), "variant v")
+owner, began = runner._owner, threading.Event()
 
 def step():
     began.set()

@@ -278,10 +278,18 @@ def captured_behind(
 def require_captured(
     variants: Sequence[Variant], first: Sequence[Mapping[str, int]] | None
 ) -> None:
-    """Raise AOTC-I027 if one of `first` names no captured size, or there is none.
+    """Raise AOTC-I027 if `first` are no sizes, if one of them names no captured one, or none is.
 
-    Where no variant captures any, as on a host without a GPU, nothing is wrong.
+    Where no variant captures any, as on a host without a GPU, other sizes are not wrong.
     """
+    if first is not None and not _are_sizes(first):
+        raise AotcError(
+            "AOTC-I027",
+            "the sizes to capture first are not a list of sizes",
+            where="capture_first",
+            expected='a list such as [{"batch": 8}]',
+            found=repr(first)[:200],
+        )
     sizes = [size for each in variants if each.cuda_graphs for size in each.cuda_graphs.sizes]
     if first is None or not sizes:
         return
@@ -296,6 +304,10 @@ def require_captured(
         expected=named + "; ..." * (len(sizes) > _MAX_NAMED),
         found="; ".join(map(_in_words, wrong)) or "an empty list",
     )
+
+
+def _are_sizes(first: object) -> bool:
+    return isinstance(first, Sequence) and all(isinstance(each, Mapping) for each in first)
 
 
 _MAX_NAMED: Final = 8

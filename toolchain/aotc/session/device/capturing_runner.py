@@ -87,8 +87,9 @@ class CapturingRunner:
         self._outputs = tuple(output.name for output in session.get_outputs())
         self._refuse_other_values()
         self._owner = OwnerThread(f"aotc {where}")
-        # A runner that nobody closes must not leave its thread.
-        weakref.finalize(self, self._owner.end)
+        # A runner that nobody closes must not leave its thread; at the end of a process, which may
+        # be a forked child, there is nothing to leave.
+        weakref.finalize(self, self._owner.end).atexit = False
         # The first is current in a new thread.
         if device.index:
             self._owner.call(device.select)
