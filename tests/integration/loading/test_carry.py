@@ -203,6 +203,13 @@ def test_calls_of_several_threads_follow_each_other(model: Model) -> None:
     assert call.inputs["count"].numpy().tolist() == [4]
 
 
+@pytest.mark.parametrize("carry", ["state", ["state"], [("state", "next_state")], 1], ids=repr)
+def test_what_is_carried_is_given_by_name(model: Model, carry: Any) -> None:
+    with pytest.raises(AotcError) as caught:
+        model.bind(first_inputs(), carry=carry)
+    assert (caught.value.code, caught.value.where) == ("AOTC-R021", "carry")
+
+
 def test_what_is_written_shares_no_memory_with_another_input(model: Model) -> None:
     """One tensor of zeros for all caches would be written by each of them."""
     inputs = first_inputs()

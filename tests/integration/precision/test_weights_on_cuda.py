@@ -104,6 +104,9 @@ def test_all_of_it_has_kernels_on_cuda_and_can_be_captured(
     )
     (variant,) = artifact.manifest.variants
     assert (variant.precision, variant.placement.share[CUDA]) == (precision, 1.0)
+    # Readers before it know of no such activations.
+    asked = artifact.manifest.required_features
+    assert ("half-activations" in asked) == (activations in HALF)
     assert variant.cuda_graphs is not None and len(variant.cuda_graphs.sizes) == 2
     model = graph_of(artifact)
     claims = claim_of(model)

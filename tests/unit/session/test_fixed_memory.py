@@ -20,7 +20,7 @@ from aotc.base.errors import AotcError
 from aotc.session.device.capturing_runner import CapturingRunner, OwnerThread
 from aotc.session.device.cuda_device import PinnedMemory
 from aotc.session.device.device import HostDevice, read_values, row_copies
-from aotc.session.device.fixed_run import CapturedSizes, FixedRun
+from aotc.session.device.fixed_run import CapturedSizes, FixedRun, agree
 from aotc.spec.variant import GraphCapture
 
 
@@ -622,3 +622,22 @@ def test_captures_are_told_and_calls_without_their_graph_are_known() -> None:
     assert not with_sizes.missed_graph(other), "nothing is promised of this size"
     assert told == ["captured"]
     with_sizes.close()
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [
+        ([1.0, np.inf, np.nan], True),
+        ([1.001, np.inf, np.nan], True),
+        ([1.2, np.inf, np.nan], False),
+        ([1.001, -np.inf, np.nan], False),
+        ([1.001, np.inf, np.inf], False),
+        ([1.001, 1.0, np.nan], False),
+    ],
+    ids=str,
+)
+def test_replays_are_near_where_numbers_are_finite_and_equal_elsewhere(
+    found: list[float], same: bool
+) -> None:
+    expected = np.array([1.0, np.inf, np.nan], np.float32)
+    assert agree(np.array(found, np.float32), expected) is same

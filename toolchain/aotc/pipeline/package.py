@@ -32,12 +32,14 @@ from aotc.pipeline.types import (
     ProvenModel,
     ReferenceRun,
 )
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.session.decisions import needs_margins
 from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
+from aotc.spec.profile import Profile
 from aotc.spec.profile_files import stated_profile
 from aotc.spec.providers import CAPTURING, CPU, RUNTIMES, runtime_range
 from aotc.spec.run_report import Gate, Measurement
@@ -297,6 +299,11 @@ def _captures_apart(variants: Sequence[Variant]) -> bool:
     return any(each is not None and each.sessions == "each" for each in graphs)
 
 
+def _states_half_activations(profile: Profile) -> bool:
+    stated = (profile.quantization, *(spec.quantization for spec in profile.variants))
+    return any(each is not None and each.activations in HALF_TYPES for each in stated)
+
+
 def manifest_of(
     analyzed: AnalyzedModel,
     variants: Sequence[Variant],
@@ -319,6 +326,7 @@ def manifest_of(
             *(("custom-ops",) if context.custom_ops else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
             *(("fixture-variants",) if any(each.excluded_variants for each in fixtures) else ()),
+            *(("half-activations",) if _states_half_activations(context.profile) else ()),
             *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
             *(("random-seeds",) if random is not None and random.draws else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),

@@ -115,7 +115,15 @@ def bind_call(
 def _carried(
     carry: Mapping[str, str], given: Mapping[str, Given], runner: Runner
 ) -> dict[str, str]:
-    """`carry`, whose names are those of inputs and outputs; raises AOTC-R050 else."""
+    """`carry`, whose names are those of inputs and outputs; raises AOTC-R021 and R050 else."""
+    if not isinstance(carry, Mapping):
+        raise AotcError(
+            "AOTC-R021",
+            "what is carried is not given by name",
+            where="carry",
+            expected="a mapping from names of inputs to names of outputs",
+            found=type(carry).__name__,
+        )
     outputs = [output.name for output in runner.session.get_outputs()]
     seen: set[str] = set()
     for source, output in carry.items():

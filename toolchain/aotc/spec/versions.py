@@ -23,9 +23,10 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # replay a CUDA graph of one size for calls of another; one without `captured-apart` would capture
 # in one session what was seen to crash there; one without `output-gates` would judge a
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
-# would judge variants by fixtures that they were not compared with; one without `random-seeds`
-# would draw other numbers in each call; one without `stated-values` would pass on values that the
-# profile excludes; one without `custom-ops` would not name the library that is missing.
+# would judge variants by fixtures that they were not compared with; one without `half-activations`
+# would call the profile malformed; one without `random-seeds` would draw other numbers in each
+# call; one without `stated-values` would pass on values that the profile excludes; one without
+# `custom-ops` would not name the library that is missing.
 KNOWN_FEATURES = frozenset(
     {
         "captured-apart",
@@ -33,6 +34,7 @@ KNOWN_FEATURES = frozenset(
         "custom-ops",
         "ep-context",
         "fixture-variants",
+        "half-activations",
         "output-gates",
         "random-seeds",
         "rejected-routes",

@@ -218,6 +218,8 @@ def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
         finite = np.isfinite(right)
         if not np.array_equal(finite, np.isfinite(left)):
             return False
+        if not np.array_equal(left[~finite], right[~finite], equal_nan=True):
+            return False
         largest = max(largest, float(np.abs(right[finite]).max(initial=0.0)))
         worst = max(worst, float(np.abs(left[finite] - right[finite]).max(initial=0.0)))
     return worst <= _REPLAY_TOLERANCE * largest
