@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from aotc.base.errors import AotcError
 from aotc.session.device.capturing_runner import CapturingRunner, OwnerThread
 from aotc.session.device.cuda_device import PinnedMemory
 from aotc.session.device.device import HostDevice, read_values, row_copies
-from aotc.session.device.fixed_run import CapturedSizes, FixedRun, agree
+from aotc.session.device.fixed_run import NO_GRAPH, CapturedSizes, FixedRun, agree
 from aotc.spec.variant import GraphCapture
 
 
@@ -641,3 +642,28 @@ def test_replays_are_near_where_numbers_are_finite_and_equal_elsewhere(
 ) -> None:
     expected = np.array([1.0, np.inf, np.nan], np.float32)
     assert agree(np.array(found, np.float32), expected) is same
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(700, "AOTC-R036"), (2, "AOTC-M004"), (900, "AOTC-R024")]
+)
+def test_a_gpu_that_fails_in_a_capture_is_not_a_refused_capture(number: int, code: str) -> None:
+    """What comes after it would fail too: there is no run without a graph."""
+
+    class Fails:
+        """A session that fails when a graph is captured, after a run without."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(made, name)
+
+        def run_with_iobinding(self, binding: Any, options: Any) -> None:
+            made.run_with_iobinding(binding, options)
+            if options.get_run_config_entry("gpu_graph_id") != str(NO_GRAPH):
+                words = {2: "out of memory"}.get(number, "it failed")
+                raise Fail(f"CUDA failure {number}: {words} ; GPU=0")
+
+    made, device = session(), HostDevice()
+    x = device.tensor_of(np.ones((2, 4), np.float32), "float32")
+    with pytest.raises(AotcError) as caught:
+        FixedRun(Fails(), device, {"x": x}, 1)  # type: ignore[arg-type]
+    assert caught.value.code == code

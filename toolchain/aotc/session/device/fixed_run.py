@@ -65,7 +65,7 @@ class FixedRun:
 
         `inputs` hold values that the model accepts, and no copy to them is on its way.  Outputs
         named in `into` have that memory, which may be an input's where the graph's operators write
-        in place.  Raises AOTC-M004, R005, and R024 if it runs, and no graph can be captured.
+        in place.  Raises AOTC-M004, R005, R036, and R024 if it runs, and no graph can be captured.
         """
         self.graph_id = graph_id
         self.inputs = dict(inputs)
@@ -99,9 +99,8 @@ class FixedRun:
                 session.run_with_iobinding(self._binding, self._options)
         except ort_errors() as error:
             failed = device.failure(error)
-            raise (
-                failed if failed.code == "AOTC-M004" else capture_refused(failed.found, "")
-            ) from None
+            refused = failed.code == "AOTC-R005"
+            raise (capture_refused(failed.found, "") if refused else failed) from None
         self._shapes = {name: tuple(value.shape()) for name, value in self.inputs.items()}
 
     @property
