@@ -123,6 +123,7 @@ def _carried(
             where="carry",
             expected="a mapping from names of inputs to names of outputs",
             found=type(carry).__name__,
+            fix="Pass carry={INPUT: OUTPUT}.",
         )
     outputs = [output.name for output in runner.session.get_outputs()]
     seen: set[str] = set()

@@ -289,6 +289,7 @@ def require_captured(
             where="capture_first",
             expected='a list such as [{"batch": 8}]',
             found=repr(first)[:200],
+            fix="Pass capture_first=[{DIM: SIZE}].",
         )
     sizes = [size for each in variants if each.cuda_graphs for size in each.cuda_graphs.sizes]
     if first is None or not sizes:
@@ -303,6 +304,7 @@ def require_captured(
         where="capture_first",
         expected=named + "; ..." * (len(sizes) > _MAX_NAMED),
         found="; ".join(map(_in_words, wrong)) or "an empty list",
+        fix="Name sizes that the loaded variants capture.",
     )
 
 
