@@ -231,6 +231,26 @@ def test_an_index_into_a_table_of_unknown_size_is_left() -> None:
     assert not matched(graph(nodes, inputs, BEST | rows))[1]
 
 
+def test_an_index_in_a_branch_that_may_not_run_is_left() -> None:
+    rows = info("rows", [1, 6, 2])
+    gather = helper.make_node("Gather", ["table", "ids"], ["rows"], name="gather")
+    other = helper.make_node("Identity", ["none"], ["rows"], name="other")
+    branches = {
+        "then_branch": helper.make_graph([gather], "then", [], [rows]),
+        "else_branch": helper.make_graph([other], "else", [], [rows]),
+    }
+    nodes = [helper.make_node("If", ["c"], ["e"], **branches)]
+    nodes.append(helper.make_node("ArgMax", ["ids"], ["best"], axis=-1, keepdims=0))
+    inputs = {"ids": (TensorProto.INT64, [1, 6]), "c": (TensorProto.BOOL, [])}
+    outputs = BEST | {"e": (TensorProto.FLOAT, [1, 6, 2])}
+    table, none = np.ones((50, 2), np.float32), np.zeros((1, 6, 2), np.float32)
+    model = graph(nodes, inputs, outputs, table=table, none=none)
+    fused, found = matched(model)
+    assert not found
+    large = np.array([[1 << 60, (1 << 60) + 1, 0, 0, 0, 0]])
+    check_equal(model, fused, ids=large, c=np.array(False))
+
+
 def test_the_last_of_several_is_left() -> None:
     node = helper.make_node("ArgMax", ["i"], ["best"], axis=-1, keepdims=0, select_last_index=1)
     assert not matched(graph([node], {"i": (TensorProto.INT32, ["n", 6])}, BEST))[1]

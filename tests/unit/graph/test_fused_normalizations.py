@@ -168,3 +168,30 @@ def test_parts_of_each_head_are_split_before_the_transpose() -> None:
 def test_slices_of_another_axis_are_left() -> None:
     """Queries, keys and values of each head lie side by side."""
     assert "Split" not in ops(same(split(slices(0, 1, 2), axis=3)))
+
+
+def test_one_product_is_cut_in_several_ways() -> None:
+    model = split(slices(0, 1, 2))
+    model.graph.node.extend(
+        [
+            make("Reshape", ["w3", "sixths"], ["w6"]),
+            make("Slice", ["w6", "n3", "n4", "axis"], ["z5"]),
+            make("Squeeze", ["z5", "axis"], ["z4"]),
+        ]
+    )
+    sixths = np.array([0, 0, 6, HEADS // 2, WIDTH])
+    model.graph.initializer.append(numpy_helper.from_array(sixths, "sixths"))
+    model.graph.output.append(info("z4", ["batch", "length", HEADS // 2, WIDTH]))
+    assert "Slice" not in ops(same(model))
+
+
+def test_slices_are_left_where_a_split_has_no_such_input() -> None:
+    """Before opset 13 the sizes of its parts are an attribute."""
+    nodes = slices(0, 1, 2)
+    for node in nodes:
+        if node.op_type == "Squeeze":
+            del node.input[1]
+            node.attribute.append(helper.make_attribute("axes", [2]))
+    model = split(nodes)
+    model.opset_import[0].version = 12
+    assert "MultiHeadAttention" in ops(same(model))

@@ -219,6 +219,26 @@ def test_what_is_read_elsewhere_stays_the_same(read: str) -> None:
     check_same(model, fused, x=pixels(1))
 
 
+@pytest.mark.parametrize("inside", [1, 2, 3])
+def test_what_a_branch_computes_stays_in_it(inside: int) -> None:
+    nodes = [*core(), make("Mul", ["q", "scale"], ["m"]), make("Add", ["m", "bias"], ["z"])]
+    for index, node in enumerate(nodes):
+        node.name = f"n{index}"
+    shape = ["n", "height", "width", CHANNELS]
+    branches = {
+        "then_branch": helper.make_graph(nodes[-inside:], "then", [], [info("z", shape)]),
+        "else_branch": helper.make_graph(
+            [make("Neg", ["x"], ["w"], name="other")], "else", [], [info("w", shape)]
+        ),
+    }
+    model = image(*nodes[:-inside], make("If", ["c"], ["y"], **branches), axis=3)
+    model.graph.input.append(info("c", [], TensorProto.BOOL))
+    fused, matched = found(model)
+    assert bool(matched) == (inside < 3)
+    for chosen in (False, True):
+        check_same(model, fused, x=pixels(3), c=np.array(chosen))
+
+
 def test_double_precision_is_left() -> None:
     """The operator computes in float32."""
     model = image(*core(result="y"), axis=3, kind=TensorProto.DOUBLE)

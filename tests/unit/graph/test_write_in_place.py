@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.base import run_passes
@@ -149,3 +150,26 @@ def test_other_writes_stay_as_they_are(other: dict[str, Any]) -> None:
     before = model.SerializeToString()
     assert not WriteInPlace().has_work(model)
     assert model.SerializeToString() == before
+
+
+def test_a_turned_cache_that_is_an_output_stays_one() -> None:
+    model = turned(kinds=("key",))
+    model.graph.output.append(info("before.key", [ROWS, BATCH, HEADS, WIDTH]))
+    assert not WriteInPlace().has_work(model)
+
+
+def test_caches_of_other_orders_have_indices_of_their_own() -> None:
+    """What is written has equal sizes while it is turned, though the caches differ."""
+    model = turned(updates_turned=False)
+    other = [HEADS, BATCH, ROWS, WIDTH]
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in ("past.value", "present.value"):
+            value.CopyFrom(info(value.name, other))
+    for node in model.graph.node:
+        if node.name in ("to.value", "from.value"):
+            node.attribute[0].ints[:] = [2, 1, 0, 3]
+    expected = answers(model, [4, 1])
+    run_passes(model, (WriteInPlace(),))
+    assert operators(model).count("ScatterElements") == 2
+    for one, other_one in zip(answers(model, [4, 1]), expected, strict=True):
+        np.testing.assert_array_equal(one, other_one)

@@ -255,7 +255,9 @@ def _writes(model: onnx.ModelProto) -> list[_Write]:
             continue
         before, unsqueezed = made.get(node.input[0]), made.get(node.input[1])
         after = readers.get(node.output[0], [])
-        if before is None or unsqueezed is None or len(after) != 1 or node.output[0] in outputs:
+        if before is None or unsqueezed is None or len(after) != 1:
+            continue
+        if node.input[0] in outputs or node.output[0] in outputs:
             continue
         order, back = _order(before), _order(after[0])
         single = before.input[:1] and before.input[0] in inputs
@@ -318,7 +320,7 @@ def _written(
     updates = write.updates or add("Transpose", [scatter.input[2]], perm=back)
     sizes = shapes.get(scatter.input[2])
     known = None if sizes is None or None in sizes else tuple(map(repr, sizes))
-    key = (write.positions, str(axis), *(known or (scatter.input[2],)))
+    key = (write.positions, str(write.order), *(known or (scatter.input[2],)))
     if key not in indices:
         shape = [1] * len(write.order)
         shape[axis] = -1

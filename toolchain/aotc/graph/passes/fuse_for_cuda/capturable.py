@@ -208,10 +208,12 @@ def _is_exact(value: ir.Value, depth: int) -> bool:
 def _is_index(value: ir.Value, depth: int) -> bool:
     """Whether all numbers of `value` are indices into an axis of known size.
 
-    Others are no valid input of the model (ONNX's Gather).
+    Others are no valid input of the model (ONNX's Gather).  A branch may not run.
     """
     for usage in value.uses():
         node = usage.node
+        if node.graph is not value.graph:
+            continue
         if is_op(node, "Gather") and usage.idx == 1 and node.inputs[0] is not None:
             shape = node.inputs[0].shape
             axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0

@@ -203,9 +203,11 @@ def uncast(value: ir.Value | None) -> ir.Value | None:
 
 
 def only_user(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads `value`, which is no output of the graph."""
+    """The node of the same graph that alone reads `value`, which is no output of the graph."""
     users = [usage.node for usage in value.uses()]
-    return users[0] if len(users) == 1 and not value.is_graph_output() else None
+    if len(users) != 1 or value.is_graph_output():
+        return None
+    return users[0] if users[0].graph is value.graph else None
 
 
 def set_type(value: ir.Value, other: ir.Value) -> None:

@@ -29,6 +29,8 @@ from aotc.spec.providers import MICROSOFT
 _CUBE = 0.044715
 # Queries, keys and values.
 _FEWEST_PARTS = 3
+# Since then Split has their sizes as an input.
+_PARTS_ARE_INPUTS = 13
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
 
@@ -204,11 +206,12 @@ def split_projections(graph: ir.Graph) -> dict[str, int]:
     how many of which kind.
     """
     found = {"parts of heads": 0, "slices": 0}
-    new, wholes = NewNodes(graph), dict[ir.Value, ir.Node]()
+    opset = graph.opset_imports.get("", 1)
+    new, wholes = NewNodes(graph), dict[tuple[ir.Value, int], ir.Node]()
     for node in list(graph):
         if is_op(node, "Split"):
             found["parts of heads"] += _split_before_transpose(node, new)
-        elif is_op(node, "Squeeze"):
+        elif is_op(node, "Squeeze") and opset >= _PARTS_ARE_INPUTS:
             found["slices"] += _split_for_slice(node, new, wholes)
     if any(found.values()):
         graph.sort()
@@ -246,7 +249,9 @@ def _split_before_transpose(node: ir.Node, new: NewNodes) -> bool:
     return True
 
 
-def _split_for_slice(node: ir.Node, new: NewNodes, wholes: dict[ir.Value, ir.Node]) -> bool:
+def _split_for_slice(
+    node: ir.Node, new: NewNodes, wholes: dict[tuple[ir.Value, int], ir.Node]
+) -> bool:
     part = made_by(node.inputs[0], "Slice")
     joined = made_by(part.inputs[0], "Reshape") if part is not None else None
     flat = joined.inputs[0] if joined is not None else None
@@ -263,14 +268,14 @@ def _split_for_slice(node: ir.Node, new: NewNodes, wholes: dict[ir.Value, ir.Nod
         return False
     if not all(map(same, after, (batch, length, heads, width))):
         return False
-    if flat not in wholes:
+    if (flat, parts) not in wholes:
         side = heads * width
         given = [flat, new.numbers([side] * parts)]
-        wholes[flat] = new.node("Split", given, {"axis": 2}, parts)
-        for output in wholes[flat].outputs:
+        wholes[flat, parts] = new.node("Split", given, {"axis": 2}, parts)
+        for output in wholes[flat, parts].outputs:
             set_type(output, flat)
             output.shape = ir.Shape([batch or None, length or None, side])
-    own = wholes[flat].outputs[taken[0]]
+    own = wholes[flat, parts].outputs[taken[0]]
     made = new.reshaped(own, [0, 0, heads, width], after)
     new.place_before(node)
     replace_value(node.outputs[0], made)
