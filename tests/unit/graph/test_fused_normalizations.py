@@ -185,13 +185,14 @@ def test_one_product_is_cut_in_several_ways() -> None:
     assert "Slice" not in ops(same(model))
 
 
-def test_slices_are_left_where_a_split_has_no_such_input() -> None:
-    """Before opset 13 the sizes of its parts are an attribute."""
-    nodes = slices(0, 1, 2)
+@pytest.mark.parametrize("firsts", [(0, 1, 2), (3, 0, 1)])
+def test_slices_before_opset_13(firsts: tuple[int, int, int]) -> None:
+    """The sizes of a Split's parts, and the axes of a Squeeze, are attributes."""
+    nodes = slices(*firsts)
     for node in nodes:
         if node.op_type == "Squeeze":
             del node.input[1]
             node.attribute.append(helper.make_attribute("axes", [2]))
-    model = split(nodes)
+    model = split(nodes, parts=max(firsts) + 1)
     model.opset_import[0].version = 12
-    assert "MultiHeadAttention" in ops(same(model))
+    assert "Slice" not in ops(same(model))

@@ -8,6 +8,8 @@ import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import set_type
 
+# Since then Split has the sizes of its parts as an input.
+_PARTS_ARE_INPUT_SINCE = 13
 # Since then Shape may be of some axes only.
 _PART_OF_SHAPE_SINCE = 15
 
@@ -67,6 +69,12 @@ class NewNodes:
         if sizes is not None:
             result.shape = ir.Shape([size or None if size != 0 else 0 for size in sizes])
         return result
+
+    def split(self, value: ir.Value, axis: int, parts: list[int]) -> ir.Node:
+        """A Split into parts of these sizes along an axis."""
+        if self._graph.opset_imports.get("", 1) < _PARTS_ARE_INPUT_SINCE:
+            return self.node("Split", [value], {"axis": axis, "split": parts}, len(parts))
+        return self.node("Split", [value, self.numbers(parts)], {"axis": axis}, len(parts))
 
     def size(self, value: ir.Value, axis: int) -> ir.Value:
         """The size of one axis, of one dim."""

@@ -29,8 +29,6 @@ from aotc.spec.providers import MICROSOFT
 _CUBE = 0.044715
 # Queries, keys and values.
 _FEWEST_PARTS = 3
-# Since then Split has their sizes as an input.
-_PARTS_ARE_INPUTS = 13
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
 
@@ -206,12 +204,11 @@ def split_projections(graph: ir.Graph) -> dict[str, int]:
     how many of which kind.
     """
     found = {"parts of heads": 0, "slices": 0}
-    opset = graph.opset_imports.get("", 1)
     new, wholes = NewNodes(graph), dict[tuple[ir.Value, int], ir.Node]()
     for node in list(graph):
         if is_op(node, "Split"):
             found["parts of heads"] += _split_before_transpose(node, new)
-        elif is_op(node, "Squeeze") and opset >= _PARTS_ARE_INPUTS:
+        elif is_op(node, "Squeeze"):
             found["slices"] += _split_for_slice(node, new, wholes)
     if any(found.values()):
         graph.sort()
@@ -270,8 +267,7 @@ def _split_for_slice(
         return False
     if (flat, parts) not in wholes:
         side = heads * width
-        given = [flat, new.numbers([side] * parts)]
-        wholes[flat, parts] = new.node("Split", given, {"axis": 2}, parts)
+        wholes[flat, parts] = new.split(flat, 2, [side] * parts)
         for output in wholes[flat, parts].outputs:
             set_type(output, flat)
             output.shape = ir.Shape([batch or None, length or None, side])
