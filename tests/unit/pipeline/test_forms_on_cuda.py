@@ -16,7 +16,7 @@ from aotc.providers.base import SessionUse
 from aotc.providers.cuda import is_convolutional
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions, GraphOptions
-from aotc.spec.shapes import EMPTY, Dim, Domain
+from aotc.spec.shapes import EMPTY, FURTHER, Dim, Domain
 from aotc.spec.variant import PassRecord
 
 PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
@@ -48,7 +48,10 @@ def following(
         weights_bytes=21_000_000,
     )
     analyzed = SimpleNamespace(
-        domain=Domain(dims={"batch": Dim(min=0, max=8, opt=2)}),
+        domain=Domain(
+            dims={"batch": Dim(min=0, max=8, opt=2)},
+            also=({"batch": Dim(min=16, max=32, opt=16)},),
+        ),
         references=tuple(
             ReferenceRun(
                 name=name, origin="", sizes={"batch": size}, inputs={}, outputs={}, finite=True
@@ -76,8 +79,9 @@ def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
 
 def test_a_size_without_elements_goes_before_fusion() -> None:
     assert following(PLAN, (FUSED,), "AOTC-R008", where=f"variant gpu, fixture {EMPTY}") is None
-    other = following(PLAN, (FUSED,), "AOTC-R008", where="variant gpu, fixture opt")
-    assert other is not None and other.plan.cuda.fusion == "none"
+    for place in ("opt", f"{FURTHER}0"):
+        other = following(PLAN, (FUSED,), "AOTC-R008", where=f"variant gpu, fixture {place}")
+        assert other is not None and other.plan.cuda.fusion == "none"
 
 
 def test_a_level_that_the_profile_states_does_not_prevent_it() -> None:

@@ -331,8 +331,9 @@ def _next_form(
     backend = backend_of(plan.providers[0], state.context.profile.plugins)
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
-        # A size without elements goes before what makes all others quick.
-        if _only_empty_fail(lowered.analyzed, [error]):
+        # A size without elements goes before what makes all others quick; a further range does not.
+        failed = _only_empty_fail(lowered.analyzed, [error]).keys()
+        if failed and failed <= _empty_sizes(lowered.analyzed).keys():
             return None
         return _without_choice(form, lowered, error, given_up, state)
     if inexact_answers(error) and (exact := with_exact_blocks(plan)) is not None:
