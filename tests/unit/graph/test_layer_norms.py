@@ -13,6 +13,7 @@ from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.fuse_for_cuda import fuse
+from aotc.graph.view import every_node
 
 CHANNELS = 6
 make = helper.make_node
@@ -235,6 +236,31 @@ def test_what_a_branch_computes_stays_in_it(inside: int) -> None:
     model.graph.input.append(info("c", [], TensorProto.BOOL))
     fused, matched = found(model)
     assert bool(matched) == (inside < 3)
+    for chosen in (False, True):
+        check_same(model, fused, x=pixels(3), c=np.array(chosen))
+
+
+def test_a_body_may_have_names_that_are_made() -> None:
+    """As torch's exporter names values, `val_0` and so on, in bodies too."""
+    inner = [make("Neg", ["z"], ["val_0"], name="node_LayerNormalization_0")]
+    inner += [
+        make("Neg", [f"val_{at}"], [f"val_{at + 1}"], name=f"node_LayerNormalization_{at + 1}")
+        for at in range(9)
+    ]
+    shape = ["n", "height", "width", CHANNELS]
+    branches = {
+        "then_branch": helper.make_graph(inner, "then", [], [info("val_9", shape)]),
+        "else_branch": helper.make_graph(
+            [make("Sub", ["z", "x"], ["w"], name="other")], "else", [], [info("w", shape)]
+        ),
+    }
+    model = image(*core(result="z"), make("If", ["c"], ["y"], **branches), axis=3)
+    model.graph.input.append(info("c", [], TensorProto.BOOL))
+    fused, matched = found(model)
+    assert matched == {"last axis": 1}
+    onnx.checker.check_model(fused)
+    names = [node.name for node in every_node(fused)]
+    assert len(set(names)) == len(names)
     for chosen in (False, True):
         check_same(model, fused, x=pixels(3), c=np.array(chosen))
 

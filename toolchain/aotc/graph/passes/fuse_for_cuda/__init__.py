@@ -8,7 +8,7 @@ operators are slow, as those of masked attention are on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 from onnxscript.optimizer import optimize
 from onnxscript.rewriter.ort_fusions import shape_optimization
 
+from aotc.graph.passes.base import free_name
 from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
 from aotc.graph.passes.fuse_for_cuda.capturable import write_as_cuda_has_it
 from aotc.graph.passes.fuse_for_cuda.channels_last import move_transposes_to_images
@@ -91,6 +92,27 @@ def _finish(model: ir.Model) -> None:
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    _name_apart_from_bodies(model.graph)
+
+
+def _name_apart_from_bodies(graph: ir.Graph) -> None:
+    """Give what was made other names than those of bodies, whose values must not hide any."""
+    bodies = list(graph.subgraphs())
+    inside = {
+        value.name for body in bodies for value in (*body.inputs, *body.initializers.values())
+    }
+    inside |= {item.name for body in bodies for item in _named(body)}
+    used = {item.name or "" for item in _named(graph)} | {name or "" for name in inside}
+    for item in _named(graph):
+        if item.name and item.name in inside:
+            item.name = free_name(item.name, used)
+
+
+def _named(graph: ir.Graph) -> Iterator[ir.Node | ir.Value]:
+    """The nodes of a graph, and what they make."""
+    for node in graph:
+        yield node
+        yield from node.outputs
 
 
 _FUSIONS: Final[Mapping[str, _Step]] = {
