@@ -16,6 +16,7 @@ from aotc.graph.symbols import Symbols
 from aotc.session.parity import same_bits
 from aotc.sizes import ahead
 from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures
+from aotc.sizes.inputs.value_sets import ValueSets
 from aotc.sizes.reference import Reference, write_golden_outputs
 from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec
@@ -121,3 +122,17 @@ def test_sizes_that_fail_are_no_fixtures(tmp_path: Path, monkeypatch: pytest.Mon
     found = answered(reference)
     assert {fixture.sizes["batch"] for fixture, _ in found.values()} == {2, 4, 8}
     assert not [name for name in found if name.startswith("less")]
+
+
+@pytest.mark.parametrize("values", [0, 3])
+def test_a_size_that_ended_a_process_is_no_fixture_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    reference = reference_of(tmp_path, monkeypatch)
+    monkeypatch.setattr(reference, "_value_sets", ValueSets({}, values))
+    domain = reference.domain(BATCH, ProbeLimits(), [])
+    less = [item for item in reference.planned_paddings(domain) if item.name.startswith("less")]
+    assert less
+    reference.resume([item.sizes for item in less], 60.0, [], 0.0)
+    planned = reference.planned_paddings(domain)
+    assert planned and not [item for item in planned if item.name.startswith("less")]
