@@ -85,7 +85,8 @@ def test_a_small_network_is_lowered_by_both_sides(tmp_path: Path) -> None:
     # Whether a limit was kept to hangs on the machine.
     assert result.returncode in (0, 1), result.stderr
     assert "dynamic, its graph / their dynamic ≤ 1.1: " in result.stdout
-    assert "their static: QGemm:" in result.stdout
+    # Which of their settings is the quickest hangs on it too.
+    assert "their static: " in result.stdout
     found = json.loads((tmp_path / "mlp.json").read_bytes())
     assert found["errors"]["dynamic"] < 0.1
     assert not any(found["failed"].values())

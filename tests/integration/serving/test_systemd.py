@@ -142,6 +142,8 @@ def allowed_calls(analyze) -> list[str]:
 def host(artifacts, tmp_path: Path, analyze) -> UnitHost:
     if reason := why_not():
         pytest.skip(reason)
+    if ROOT.is_relative_to("/tmp"):
+        pytest.skip("this checkout is in /tmp, and the unit has a folder of its own there")
     found = UnitHost(tmp_path / "root", allowed_calls(analyze))
     shutil.copytree(artifacts.first, found.inside("/srv/models/digits.aotc"))
     shutil.copy2(artifacts.public_key, found.inside("/etc/aotc/release.pub"))
