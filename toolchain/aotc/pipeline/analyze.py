@@ -18,13 +18,13 @@ from aotc.pipeline.shown import judge_branches, require_branches, with_shown
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
 from aotc.sizes.shown import OutputTraits
-from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, sizes_text
+from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.manifest import ControlPath
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, ValueShapes
 from aotc.spec.precision import DecidedOutput
-from aotc.spec.shapes import DimRange, Domain, Padding
+from aotc.spec.shapes import DimRange, Domain, Padding, sizes_in_words
 
 _MAX_CRASHES = 12
 # After so many at size 0, it is tried no more.
@@ -192,7 +192,7 @@ def _run_analysis(
             # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:
                 findings.append(
-                    Finding(code="AOTC-S012", what=f"ended by {cause}", where=sizes_text(sizes))
+                    Finding(code="AOTC-S012", what=f"ended by {cause}", where=sizes_in_words(sizes))
                 )
             shutil.rmtree(folder)
 

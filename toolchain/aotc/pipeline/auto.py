@@ -47,6 +47,7 @@ from aotc.pipeline.types import (
 )
 from aotc.spec.evidence import TuningCandidate
 from aotc.spec.precision import BlockSettings, Goal, ParitySpec
+from aotc.spec.shapes import sizes_in_words
 
 # Timed rounds at least and at most.
 _ROUNDS: Final = (5, 15)
@@ -316,7 +317,7 @@ def _timed(
             minimum_seconds=min(found),
             rounds=len(found),
             clock="processor" if alone else "wall",
-            sizes=", ".join(f"{dim}={size}" for dim, size in reference.sizes.items()),
+            sizes=sizes_in_words(reference.sizes),
         )
     return rows
 

@@ -30,6 +30,7 @@ from aotc.session.limits import FORM, JudgedLimit, judged_limits
 from aotc.session.parity import SLICE, TOLERANCE, RepeatedAnswers, slice_reason
 from aotc.session.slices import SliceLimits
 from aotc.session.worker import steps_of
+from aotc.spec.buckets import largest_first
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import (
     Comparison,
@@ -46,6 +47,7 @@ from aotc.spec.precision import Arithmetic, GateSpec, OutputGate, Tolerance
 from aotc.spec.profile import Budgets
 from aotc.spec.providers import CPU
 from aotc.spec.run_report import Gate, Journal, Measurement, headline_measurements
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import GraphCapture, SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
@@ -489,7 +491,7 @@ def judge_parity(
     }
     by_output: dict[str, list[OutputError]] = {}
     for comparison in comparisons:
-        sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
+        sizes = sizes_in_words(comparison.sizes) or "static shapes"
         for error in comparison.outputs:
             by_output.setdefault(error.output, []).append(error)
             if _differs(error):
@@ -744,10 +746,7 @@ def _trial_cases(
     """
     domain = lowered.analyzed.domain
     filled = [(run, wanted) for run, wanted in runs if all(wanted.values())] or runs
-    captured = [
-        domain.complete(sizes)
-        for sizes in sorted(graphs.sizes, key=lambda sizes: -math.prod(sizes.values()))
-    ]
+    captured = [domain.complete(sizes) for sizes in largest_first(graphs.sizes)]
     others = [run for run, wanted in filled if wanted == run.sizes and wanted not in captured]
     flops = sum(node.flops for node in lowered.planned_placement)
     best = domain.corner("opt")

@@ -28,7 +28,7 @@ from aotc.spec.evidence import TaskResult
 from aotc.spec.payload import Value
 from aotc.spec.precision import TaskGate, TaskVerdict
 from aotc.spec.run_report import Gate, GateStatus, Measurement, task_measurements
-from aotc.spec.shapes import Domain, Padding
+from aotc.spec.shapes import Domain, Padding, sizes_in_words
 
 _SETTING: Final = "gates.task"
 # What rounding leaves of a difference that is exactly the allowed one.
@@ -327,7 +327,7 @@ def _wanted(sizes: Mapping[str, int], domain: Domain, request: Json) -> dict[str
             "the labelled set has sizes for which the model is not built",
             where=request["where"],
             expected=", ".join(f"{name} {dim.text()}" for name, dim in domain.dims.items()),
-            found=", ".join(f"{name}={size}" for name, size in sizes.items()),
+            found=sizes_in_words(sizes),
         )
     # The original runs any size as it is.
     return sizes_in_graph(domain, request["served"], sizes) if request["variant"] else dict(sizes)

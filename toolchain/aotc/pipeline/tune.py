@@ -40,6 +40,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import BlockSettings, Form, Isa, Precision, WantedPrecision
 from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.providers import CPU, CUDA
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.versions import is_newer
 
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
@@ -328,7 +329,7 @@ def measure(
             where=f"variant {tried[0].variant}",
         )
         timed = dict(zip(tried, found, strict=True))
-    sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
+    sizes = sizes_in_words(reference.sizes)
     return tuple(
         _row(candidate, timed[firsts[candidate]], rounds, sizes)
         if candidate in here

@@ -11,6 +11,7 @@ from aotc.base.text import did_you_mean
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import VariantVerdict
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import Variant
 from aotc.trust.compatibility import by_preference, error_of
 
@@ -177,8 +178,7 @@ class Router:
             # Without sizes: refusals are counted by place, and there must be few places.
             where=f"dim {', '.join(self._bucketed)}",
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),
-            found=f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, "
-            f"with {', '.join(self._names)} loaded",
+            found=f"{sizes_in_words(sizes)}, with {', '.join(self._names)} loaded",
             fix="Load the artifact's other variants too.",
         )
 
@@ -191,7 +191,7 @@ class Router:
                         "the variant for these sizes was left out at build",
                         where=f"dim {', '.join(buckets)}",
                         expected="sizes of another variant: " + ", ".join(self._names),
-                        found=", ".join(f"{name}={size}" for name, size in sizes.items()),
+                        found=sizes_in_words(sizes),
                     )
                 return at, buckets
         return None

@@ -19,6 +19,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.files.ownership import can_check_owners
 from aotc.base.interruptions import stop_if_interrupted
+from aotc.base.text import MAX_LISTED
 from aotc.graph import values
 from aotc.graph.allowed_arrays import cut_to_allowed
 from aotc.graph.values import Data
@@ -33,7 +34,7 @@ from aotc.session.device.capture_gate import capture_refused
 from aotc.session.padding import Padder
 from aotc.session.parity import Beside, compare
 from aotc.session.sessions import create_session
-from aotc.spec.buckets import served_buckets, sizes_in_graph
+from aotc.spec.buckets import largest_first, served_buckets, sizes_in_graph
 from aotc.spec.codec import Json, ParseError, encode
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
@@ -41,7 +42,7 @@ from aotc.spec.payload import Fixture
 from aotc.spec.precision import ParitySpec
 from aotc.spec.providers import CPU
 from aotc.spec.reports import VariantLoad
-from aotc.spec.shapes import REPEATED, raised_to_buckets
+from aotc.spec.shapes import REPEATED, raised_to_buckets, sizes_in_words
 from aotc.spec.variant import Variant
 from aotc.spec.versions import VERSION
 
@@ -270,7 +271,7 @@ def captured_behind(
         return ()
     return tuple(
         size
-        for size in _largest_first(graphs.sizes)
+        for size in largest_first(graphs.sizes)
         if not any(stated.items() <= size.items() for stated in first)
     )
 
@@ -297,31 +298,19 @@ def require_captured(
     wrong = [stated for stated in first if not any(stated.items() <= s.items() for s in sizes)]
     if first and not wrong:
         return
-    named = "; ".join(map(_in_words, sizes[:_MAX_NAMED]))
+    named = "; ".join(map(sizes_in_words, sizes[:MAX_LISTED]))
     raise AotcError(
         "AOTC-I027",
         "no captured size is named",
         where="capture_first",
-        expected=named + "; ..." * (len(sizes) > _MAX_NAMED),
-        found="; ".join(map(_in_words, wrong)) or "an empty list",
+        expected=named + "; ..." * (len(sizes) > MAX_LISTED),
+        found="; ".join(map(sizes_in_words, wrong)) or "an empty list",
         fix="Name sizes that the loaded variants capture.",
     )
 
 
 def _are_sizes(first: object) -> bool:
     return isinstance(first, Sequence) and all(isinstance(each, Mapping) for each in first)
-
-
-_MAX_NAMED: Final = 8
-
-
-def _in_words(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{dim}={size}" for dim, size in sizes.items())
-
-
-def _largest_first(sizes: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
-    """The largest takes the most memory, which the others then use as well."""
-    return sorted(sizes, key=lambda size: -math.prod(size.values()))
 
 
 def _is_among(wanted: Mapping[str, int], sizes: Sequence[Mapping[str, int]]) -> bool:
@@ -344,7 +333,7 @@ def capture_sizes(
     graphs = variant.cuda_graphs
     if graphs is None or (capturing := _capturing(runner)) is None:
         return
-    for sizes in _largest_first(graphs.sizes):
+    for sizes in largest_first(graphs.sizes):
         if not capturing.has_captured(sizes) and sizes not in behind:
             stop_if_interrupted()
             capturing.capture(_inputs_to_capture(variant, manifest, sizes, payload), sizes)
@@ -464,7 +453,7 @@ def rehearse_calls(
     """
     if variant.cuda_graphs is not None:
         now = (size for size in variant.cuda_graphs.sizes if size not in behind)
-        wanted = _largest_first([manifest.domain.complete(size) for size in now])
+        wanted = largest_first([manifest.domain.complete(size) for size in now])
         least, settling = _LEAST, _SETTLING_SECONDS
     elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
         wanted = [(variant.domain or manifest.domain).corner("opt")]

@@ -12,9 +12,9 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.sizes.dim_hints import STAGES, DimHints, Kind, optimum, sizes_beyond
 from aotc.sizes.relations import Move
-from aotc.sizes.trials import Trials, sizes_text
+from aotc.sizes.trials import Trials
 from aotc.spec.payload import Finding
-from aotc.spec.shapes import Dim, Domain, Relation, Stop
+from aotc.spec.shapes import Dim, Domain, Relation, Stop, sizes_in_words
 
 # How many multiples are tried at either end of a range until one runs.
 _MAX_END_TRIES = 4
@@ -453,7 +453,7 @@ class Box:
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
             raise not_running("stated sizes do not run together", sizes, error)
         what = f"these sizes do not run together: {error}"
-        self.findings.append(Finding(code="AOTC-S013", what=what, where=sizes_text(sizes)))
+        self.findings.append(Finding(code="AOTC-S013", what=what, where=sizes_in_words(sizes)))
 
     def _corner(self, ends: Collection[str]) -> dict[str, int]:
         domain = self.domain()
@@ -468,7 +468,7 @@ def _may_shrink(dim: Dim) -> bool:
 
 def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
-    return AotcError("AOTC-S005", f"{what}: {sizes_text(sizes)}", found=error)
+    return AotcError("AOTC-S005", f"{what}: {sizes_in_words(sizes)}", found=error)
 
 
 # Ranges with gaps: both ends run, but most sizes between them do not.

@@ -14,7 +14,7 @@ from aotc.base.errors import AotcError
 from aotc.graph.values import numpy_dtype
 from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.relations import is_anonymous
-from aotc.spec.shapes import Crop, Domain, Padding, PadSpec, Side
+from aotc.spec.shapes import Crop, Domain, Padding, PadSpec, Side, sizes_in_words
 
 if TYPE_CHECKING:
     import onnx
@@ -106,7 +106,7 @@ def _finding(
     element: int | None,
     wrong: Mapping[_Axis, str],
 ) -> Finding:
-    at = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    at = sizes_in_words(sizes)
     place = f" in element {element}" if element is not None else ""
     return Finding(
         code="AOTC-S009",

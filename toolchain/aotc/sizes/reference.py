@@ -57,14 +57,13 @@ from aotc.sizes.trials import (
     cpu_limit,
     read_profile,
     renew_cpu_limit,
-    sizes_text,
     work_of,
 )
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
 from aotc.spec.payload import Finding, Value
 from aotc.spec.profile import ProbeLimits
-from aotc.spec.shapes import DimRange, Domain
+from aotc.spec.shapes import DimRange, Domain, sizes_in_words
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -161,7 +160,7 @@ class Reference:
             raise AotcError(
                 "AOTC-S001",
                 "inputs of these sizes cannot be created",
-                where=sizes_text(sizes),
+                where=sizes_in_words(sizes),
                 found=str(error),
             ) from None
 
@@ -469,7 +468,7 @@ class Reference:
         failing = [n for n, dim in domain.dims.items() if dim.stopped_by in ("error", "combined")]
         if taken:
             what = "sizes that failed with the values as drawn, such as "
-            what += f"{sizes_text(sets.first_rejected)}, run with others: {taken}"
+            what += f"{sizes_in_words(sets.first_rejected)}, run with others: {taken}"
         elif failing and sets.tried:
             what = f"where {', '.join(failing)} ends, the model fails with other values too: "
             what += "; ".join(sets.tried)
@@ -492,7 +491,7 @@ class Reference:
             proven = ", ".join(f"{name} {domain.dims[name].text()}" for name in names)
             outcome = self._trial_with(item.sizes, self._value_sets.first)
             why = f"; generated values fail there: {outcome.error}" if not outcome.ok else ""
-            what = f"{sizes_text(sizes)} is outside of what is proven, {proven}{why}"
+            what = f"{sizes_in_words(sizes)} is outside of what is proven, {proven}{why}"
             found.append(Finding(code="AOTC-S036", what=what, where=f"fixture {item.name}"))
         return found
 
@@ -687,12 +686,12 @@ def _failed_at_random_size(
     refuse_text(error, reference.model.name)
     if fixture.name.startswith("random"):
         text = f"a size within the range does not run: {error.found}"
-        return Finding(code="AOTC-S013", what=text, where=sizes_text(fixture.sizes))
+        return Finding(code="AOTC-S013", what=text, where=sizes_in_words(fixture.sizes))
     code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
     raise AotcError(
         "AOTC-I015" if out_of_memory(error.found) else code,
         "the original model fails on its fixture",
-        where=f"fixture {fixture.name} {sizes_text(fixture.sizes)}".strip(),
+        where=f"fixture {fixture.name} {sizes_in_words(fixture.sizes)}".strip(),
         found=error.found,
     ) from None
 

@@ -22,7 +22,7 @@ from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, lack_of
 from aotc.sizes.trials import cpu_deadline
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding
-from aotc.spec.shapes import Domain
+from aotc.spec.shapes import Domain, sizes_in_words
 from aotc.spec.variant import Optimization
 
 _Item = TypeVar("_Item")
@@ -350,7 +350,7 @@ class Showing:
         for sizes in _sizes_near(numbers, domain):
             if self.reference.trial(sizes).ok:
                 self.runs += 1
-                text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
+                text = sizes_in_words(sizes)
                 searched = Searched(text, self.reference.inputs_at(sizes))
                 asked.append((_FIRST_NUMBER + self.runs, searched, sizes))
         outcomes: dict[int, tuple[bool, bool]] = {}

@@ -11,10 +11,9 @@ from aotc.base.errors import AotcError
 from aotc.graph.allowed_arrays import filled, number_of
 from aotc.sizes.inputs.fixtures import STATED, FixtureInputs, stated_ends
 from aotc.sizes.reference import Reference
-from aotc.sizes.trials import sizes_text
 from aotc.spec.allowed_values import value_text
 from aotc.spec.payload import Finding, Value
-from aotc.spec.shapes import Domain
+from aotc.spec.shapes import Domain, sizes_in_words
 
 # The first number of such values in the log of runs; those that are searched for begin at 1000.
 _FIRST_NUMBER: Final = 500
@@ -46,7 +45,7 @@ def fixtures_at_ends(
         except AotcError as error:
             why = error.found
         if why:
-            at = f" at {sizes_text(sizes)}" if sizes else ""
+            at = f" at {sizes_in_words(sizes)}" if sizes else ""
             what = f"the model does not run with {name} = {end}{at}: {why}"[:500]
             findings.append(Finding(code="AOTC-S034", what=what, where=f"input {name}"))
         else:

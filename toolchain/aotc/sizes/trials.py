@@ -57,11 +57,6 @@ def work_of(activation_bytes: float, flops: float) -> float:
     return flops + _BYTE_WORK * activation_bytes
 
 
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes in words."""
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
 @record(frozen=False, kw_only=False)
 class Trials:
     """Runs by sizes of `dims`; dims that `relations` derive are added to each.

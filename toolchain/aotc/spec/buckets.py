@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.spec.shapes import Domain
@@ -44,6 +44,11 @@ def captured_buckets(
 def by_size(combinations: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
     """`combinations` in rising order of their product."""
     return tuple(sorted(combinations, key=lambda buckets: math.prod(buckets.values())))
+
+
+def largest_first(sizes: Iterable[Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """The order of captures: the largest takes the most memory, which the others then use."""
+    return sorted(sizes, key=lambda each: -math.prod(each.values()))
 
 
 def bucket_combinations(domain: Domain) -> list[dict[str, int]]:

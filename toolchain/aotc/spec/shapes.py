@@ -365,6 +365,11 @@ class Relation:
         return sizes[self.dim] != self.value(sizes)
 
 
+def sizes_in_words(sizes: Mapping[str, int]) -> str:
+    """Sizes of dims in one line, as messages have them: `batch=8, sequence=128`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
 @record
 class Domain:
     """The shapes that an artifact was proven for: ranges of free dims, and dims that follow."""

@@ -45,6 +45,7 @@ from aotc.spec.payload import Finding, Fixture
 from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
 from aotc.spec.profile import Profile, profile_of
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.spec.versions import artifact_path
 from aotc.tools.example_inputs import made_example
@@ -329,8 +330,7 @@ class _Comparison:
                 "the variant accepts none of the inputs",
                 where=f"variant {self.variant.name}",
                 found="; ".join(
-                    ", ".join(f"{dim}={size}" for dim, size in fixture.sizes.items())
-                    for fixture in list(known.values())[:5]
+                    sizes_in_words(fixture.sizes) for fixture in list(known.values())[:5]
                 ),
             )
 

@@ -23,6 +23,7 @@ from aotc.runtime.model import Model
 from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding, Value
+from aotc.spec.shapes import sizes_in_words
 
 SEED: Final = 1729
 # What is drawn where nothing is recorded: valid as a number, a mask and an index.
@@ -155,6 +156,6 @@ def made_example(manifest: Manifest, sizes: Mapping[str, int]) -> Example:
 
 def _finding(manifest: Manifest, sizes: Mapping[str, int]) -> Finding:
     within = "values within the ranges of the proof" if manifest.input_ranges else "values 0 to 1"
-    stated = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    stated = sizes_in_words(sizes)
     at = f"sizes {stated}" if stated else "fixed sizes"
     return Finding(code="AOTC-I114", what=f"inputs were made: seed {SEED}, {at}, {within}")

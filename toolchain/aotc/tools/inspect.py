@@ -36,7 +36,7 @@ from aotc.spec.reports import (
     TrafficCoverage,
     VariantSummary,
 )
-from aotc.spec.shapes import Dim, Domain
+from aotc.spec.shapes import Dim, Domain, sizes_in_words
 from aotc.spec.trust_anchors import key_id
 from aotc.spec.variant import Variant
 from aotc.spec.versions import (
@@ -437,7 +437,7 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
         completed = _completed(domain, sizes)
         fit = _variant_for(domain, order, completed)
         if fit is None:
-            refused[", ".join(f"{name}={size}" for name, size in sizes.items())] += count
+            refused[sizes_in_words(sizes)] += count
             continue
         variant, buckets, wanted = fit
         accepted += count

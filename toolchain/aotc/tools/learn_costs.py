@@ -38,6 +38,7 @@ from aotc.spec.payload import Value
 from aotc.spec.precision import Precision, WantedPrecision
 from aotc.spec.profile import PluginSpec, Profile, Seconds
 from aotc.spec.providers import CAPTURING, CudaOptions
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import CapturingSessions, GraphCapture, Optimization, SessionSpec
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class CapturedRuns:
             raise AotcError(
                 "AOTC-S005",
                 "the captured size was dropped",
-                where=", ".join(f"{dim}={size}" for dim, size in wanted.items()),
+                where=sizes_in_words(wanted),
                 found="; ".join(finding.what for finding in self._runner.findings),
             )
 
@@ -508,7 +509,7 @@ class _Bench:
             else:
                 run(self._dynamic, given, refusal="AOTC-S005")
         except AotcError as error:
-            error.where = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
+            error.where = sizes_in_words(sizes)
             raise
         return time.perf_counter() - started
 

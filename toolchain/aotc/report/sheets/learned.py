@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aotc.base.text import duration
 from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, first, passed, table
 from aotc.spec.command_reports import LearnReport, PlanRow
+from aotc.spec.shapes import sizes_in_words
 
 if TYPE_CHECKING:
     from aotc.spec.command_reports import SizeCount
@@ -43,7 +44,7 @@ def plans_sheet(answer: LearnReport) -> Sheet:
             [
                 ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),
                 ("planned for", ", ".join(answer.dims)),
-                ("never vary", ", ".join(f"{name}={size}" for name, size in answer.fixed.items())),
+                ("never vary", sizes_in_words(answer.fixed)),
                 ("follow", "; ".join(f"{k} = {' + '.join(v)}" for k, v in answer.follows.items())),
                 ("keep a range", ", ".join(ranges)),
                 ("accepts", _accepted(answer)),

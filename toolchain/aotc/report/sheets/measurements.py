@@ -27,6 +27,7 @@ from aotc.report.sheet import (
 from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime
 from aotc.spec.command_reports import CallRoute, DoctorReport, RunReport
 from aotc.spec.reports import LoadReport
+from aotc.spec.shapes import sizes_in_words
 
 # What bench shows: times of each side, of the slowest nodes, and the verdict on a baseline.
 
@@ -38,7 +39,7 @@ _STYLES: Final = {"slower": FAILED, "within": PASSED, "inconclusive": NOTICED}
 
 def bench_view(answer: BenchReport) -> Sheet:
     """Times of all sides, and their ratios."""
-    sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
+    sizes = sizes_in_words(answer.sizes)
     streams = f", by {count(answer.streams, 'stream')}" if answer.streams > 1 else ""
     turns = " of each side in turn" if len(answer.timings) > 1 else ""
     needed = {name: more for each in answer.timings for name, more in each.samples_needed.items()}

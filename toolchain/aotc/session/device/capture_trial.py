@@ -17,6 +17,7 @@ import numpy as np
 from aotc.base.records import record
 from aotc.session.device.fixed_run import agree
 from aotc.session.worker import tell_steps
+from aotc.spec.shapes import sizes_in_words
 
 if TYPE_CHECKING:
     from aotc.session.device.capturing_runner import CapturingRunner
@@ -87,7 +88,7 @@ def step_in_words(cases: Sequence[Case], steps: Sequence[Step], done: int) -> st
 
 
 def _words(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{dim}={size}" for dim, size in sizes.items()) or "the only size"
+    return sizes_in_words(sizes) or "the only size"
 
 
 def what_is_wrong(

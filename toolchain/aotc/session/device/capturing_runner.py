@@ -30,6 +30,7 @@ from aotc.session.device.fixed_run import (
 )
 from aotc.spec.payload import Finding
 from aotc.spec.reports import CapturedGraphs
+from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import GraphCapture
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ class CapturingRunner:
             raise
 
     def _words(self, key: Key) -> str:
-        return ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
+        return sizes_in_words(dict(zip(self._dims, key, strict=True)))
 
     def _refuse(self, why: str, key: Key) -> None:
         self._refused.add(key)

@@ -23,6 +23,8 @@ _NO_WAIT: Final = "disable_synchronize_execution_providers"
 NO_GRAPH: Final = -1
 # How far a replay may be from a run without a graph, of the largest value.
 _REPLAY_TOLERANCE: Final = 1e-2
+# Of elements that are compared at once.
+_COMPARED: Final = 1 << 18
 Key = tuple[int, ...]
 # ONNX Runtime frees no captured graph before its session: this bounds what dropped ones leave.
 _MAX_DROPPED: Final = 256
@@ -194,10 +196,6 @@ class FixedRun:
             if not agree(found, expected):
                 return f"output {name!r} does not follow its inputs when the graph is replayed"
         return ""
-
-
-# Of elements that are compared at once.
-_COMPARED: Final = 1 << 18
 
 
 def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:

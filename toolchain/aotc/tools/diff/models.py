@@ -9,6 +9,7 @@ from typing import Final
 
 from aotc.spec.codec import Json
 from aotc.spec.diff_report import Change
+from aotc.spec.shapes import sizes_in_words
 from aotc.tools.diff.model_side import is_model, source_digest
 from aotc.tools.diff.opened_artifact import Pair, change, changes_of
 from aotc.tools.inspect import ArtifactContents
@@ -79,7 +80,7 @@ def made_calls(a: ArtifactContents, b: ArtifactContents, folder: Path) -> tuple[
         elements = (math.prod(each.shape_at(sizes)) for each in manifest.inputs)
         if max(elements, default=0) > _MAX_ELEMENTS:
             continue
-        name = "made " + ", ".join(f"{dim}={size}" for dim, size in sizes.items())
+        name = "made " + sizes_in_words(sizes)
         place = folder / f"made-{len(found)}"
         place.mkdir(parents=True)
         inputs = made_example(manifest, sizes).inputs
