@@ -77,11 +77,7 @@ def test_sizes_are_captured_behind_a_load_while_threads_call(
             except BaseException as error:
                 wrong.append(error)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work)
         assert not wrong
         found = all_captured(model)
         assert {size["batch"] for size in found.captured} >= {1, 4}
@@ -101,6 +97,15 @@ def test_a_model_is_closed_while_it_captures(captured: Built) -> None:
         assert caught.value.code == "AOTC-R005"
     with aotc.load(captured.path) as model:
         model.run(image(1, 0))
+
+
+def in_threads(work: Callable[[int], None]) -> None:
+    """Run `work` in several threads at once, each with its number, to their ends."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def all_captured(model: aotc.Model) -> CapturedGraphs:
@@ -211,11 +216,7 @@ def test_several_threads_use_one_model(captured: Built) -> None:
             except Exception as error:
                 wrong.append(error)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work)
     assert not wrong
 
 
