@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from on_gpu import CUDA, Built, close_to, note
+from on_gpu import CUDA, Built, built, close_to, note
+from onnx import TensorProto, helper, numpy_helper
 from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
@@ -35,3 +37,39 @@ def test_a_float32_model_in_half(precision: str, without_graphs: Built, tmp_path
             close_to(found, expected, ERRORS[precision])
             # It did compute in another precision.
             assert not np.array_equal(found, expected)
+
+
+def test_a_convolution_without_an_algorithm_in_half_is_in_float32(tmp_path: Path) -> None:
+    """As wav2vec2 encodes positions: cuDNN has no plan for it in half with channels last."""
+    chance = np.random.default_rng(0)
+    weights = chance.standard_normal((768, 48, 128)).astype(np.float32) / 80
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                "Conv", ["x", "weights"], ["wide"], "positions", group=16, pads=[64, 64]
+            ),
+            helper.make_node("Tanh", ["wide"], ["y"], "bounded"),
+        ],
+        "positions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 768, 249])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 768, 250])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    path = tmp_path / "positions.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    for layout in ("nhwc", "nchw"):
+        (folder := tmp_path / layout).mkdir()
+        graphs = {"capture": "sizes", "on_refusal": "run"}
+        artifact = built(
+            path,
+            folder,
+            {"batch": {"buckets": [1, 8]}},
+            precision="float16",
+            cuda={"layout": layout, "graphs": graphs},
+        )
+        with aotc.load(artifact.path) as model:
+            variant, codes = model.variant, [each.code for each in artifact.report.findings]
+            note(f"positions in half, {layout}", codes)
+            assert variant.parity.status == "passed" and variant.placement.share[CUDA] > 0
+            assert "AOTC-N081" in codes or not any(each.kept for each in variant.passes)

@@ -6,7 +6,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
@@ -31,6 +34,7 @@ def following(
     ops: tuple[str, ...] = (),
     found: str = "",
     where: str = "variant gpu",
+    source: Path = Path(),
 ) -> Form | None:
     """The form after a variant of which only plan and passes are known, at a probed batch."""
     unused: Any = None
@@ -48,6 +52,7 @@ def following(
         weights_bytes=21_000_000,
     )
     analyzed = SimpleNamespace(
+        source=SimpleNamespace(graph=source),
         domain=Domain(
             dims={"batch": Dim(min=0, max=8, opt=2)},
             also=({"batch": Dim(min=16, max=32, opt=16)},),
@@ -75,6 +80,43 @@ def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
     assert found.plan == replace(PLAN, cuda=CudaOptions(fusion="none"))
     assert [finding.code for finding in found.findings] == ["AOTC-O012"]
     assert [form.form for form in found.tried] == ["fusion for CUDA"]
+
+
+def test_nodes_whose_kernel_fails_stay_in_float32(tmp_path: Path) -> None:
+    """With those that are equal, as the provider chooses the same kernel for them."""
+    weights = {"first": (8, 1, 128), "second": (8, 1, 128), "third": (8, 1, 3)}
+    nodes = [
+        helper.make_node("Conv", [before, f"w_{name}"], [name], name, group=8)
+        for before, name in zip(("x", *weights), weights, strict=False)
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8, 999])],
+        [helper.make_tensor_value_info("third", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.zeros(shape, np.float32), f"w_{name}")
+            for name, shape in weights.items()
+        ],
+    )
+    source = tmp_path / "graph.onnx"
+    onnx.save(helper.make_model(graph), source)
+    failed = "Non-zero status code returned while running Conv node. Name:'first_token_28' Status"
+    plan = replace(PLAN, precision="float16")
+    found = following(plan, (FUSED,), "AOTC-N001", IMAGES, found=failed, source=source)
+    assert found is not None
+    assert found.plan == replace(plan, failing=("first", "second"))
+    assert [finding.code for finding in found.findings] == ["AOTC-N081"]
+    # In float32 it fails again, and so in another layout.
+    again = following(found.plan, (FUSED,), "AOTC-N001", IMAGES, found=failed, source=source)
+    assert again is not None
+    assert again.plan == replace(found.plan, cuda=CudaOptions(layout="nchw"))
+    # A node that was made by fusion is none of the source's; sizes without elements go first.
+    fused = failed.replace("first_token_28", "attention_1")
+    other = following(plan, (FUSED,), "AOTC-N001", found=fused, source=source)
+    assert other is not None and other.plan.cuda.fusion == "none"
+    empty = f"variant gpu, fixture {EMPTY}"
+    assert following(plan, (FUSED,), "AOTC-N001", (), failed, empty, source) is None
 
 
 def test_a_size_without_elements_goes_before_fusion() -> None:

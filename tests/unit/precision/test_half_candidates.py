@@ -16,6 +16,7 @@ from openvino_models import model_of, weight
 
 from aotc.graph import values
 from aotc.pipeline.blame import write_half
+from aotc.pipeline.half import KERNELS, to_half
 
 node = partial(model_parts.node, name="n_{output}")
 
@@ -64,6 +65,7 @@ def request(folder: Path, *, stored_only: bool) -> dict[str, Any]:
         "weights": str(folder),
         "seen": str(seen),
         "keep_float32": ["n_y"],
+        "failing": [],
         "backend": "cpu" if stored_only else "cuda",
         "plugins": {},
         "inputs": [],
@@ -88,3 +90,14 @@ def test_what_rounds_is_a_candidate_and_nothing_else(tmp_path: Path, stored_only
     assert set(fewer.changed) == {"n_a", "n_outer"}
     none = write_half(asked, frozenset(made.changed), tmp_path / "third")
     assert none.changed == ()
+
+
+def test_a_node_whose_kernel_fails_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**request(tmp_path, stored_only=False), "failing": ["n_a"]}
+    made = write_half(asked, frozenset(), tmp_path / "first")
+    assert set(made.changed) == {"n_inner", "n_outer"}
+    monkeypatch.chdir(tmp_path)
+    change, _ = to_half(network(), {**asked, "keep_float32": []})
+    assert change.kept == ("n_a",) and change.matched[KERNELS] == 1

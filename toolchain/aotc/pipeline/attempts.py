@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 from typing import Final, Generic, TypeVar
 
+import onnx
+
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
+from aotc.base.text import listed
+from aotc.graph.view import constant_tensors
 from aotc.pipeline.blame import (
     inexact_answers,
     precision_is_to_blame,
@@ -52,6 +57,9 @@ _COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
 _EMPTY_CODES: Final = WRONG | {"AOTC-R005"}
+# As ONNX Runtime tells which node failed, and what its change of layouts adds to the name.
+_FAILED: Final = re.compile(r"while running \S+ node\. Name:'([^']+)'")
+_OF_LAYOUT: Final = re.compile(r"_token_\d+$")
 _EXACT_BLOCKS: Final = "AOTC-N065"
 _QUICK_BLOCKS: Final = "the quickest blocks of weights"
 
@@ -168,7 +176,8 @@ def settle(
 
 # The next form of a variant that computes wrongly or does not run.
 #
-# First its provider gives up choices of its own, one by one. If parts are compiled, the nodes at
+# First nodes whose kernels fail in half precision stay in float32. Then its provider gives up
+# choices of its own, one by one. If parts are compiled, the nodes at
 # fault move to the variant's next provider, and then all compiled ones. Weights alone are computed
 # with more exactly. Otherwise a lower level of ONNX Runtime's optimizer is tried.
 
@@ -329,6 +338,8 @@ def _next_form(
     """The form after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
     backend = backend_of(plan.providers[0], state.context.profile.plugins)
+    if backend.half_by_types and plan.half and (failing := failing_nodes(lowered, error)):
+        return _without_half(form, lowered, error, failing, state)
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
         # A size without elements goes before what makes all others quick; a further range does not.
@@ -406,6 +417,60 @@ def _without_choice(
             Finding(code=given_up.code, what=given_up.what[:500], where=where),
         ),
         tried=(*form.tried, WrongForm(form=given_up.choice, reason=error.line()[:500])),
+    )
+
+
+def failing_nodes(lowered: LoweredModel, error: AotcError) -> tuple[str, ...]:
+    """The source's node whose kernel ONNX Runtime says to have failed, and those equal to it.
+
+    Equal are the operator, its attributes and the shapes of its constants, for which a provider
+    chooses its kernel.  None where the node is one of several that were fused, or failed before.
+    """
+    if error.code != "AOTC-N001" or (named := _FAILED.search(error.found)) is None:
+        return ()
+    if _only_empty_fail(lowered.analyzed, [error]):
+        return ()
+    graph = onnx.load(lowered.analyzed.source.graph, load_external_data=False).graph
+    shapes = {name: tuple(tensor.dims) for name, tensor in constant_tensors(graph).items()}
+    kinds = {
+        node.name: (
+            node.op_type,
+            sorted(attribute.SerializeToString() for attribute in node.attribute),
+            [shapes.get(name) for name in node.input],
+        )
+        for node in graph.node
+    }
+    name = _OF_LAYOUT.sub("", named[1])
+    if name not in kinds or name in lowered.plan.failing:
+        return ()
+    return tuple(each for each, kind in kinds.items() if kind == kinds[name])
+
+
+def _without_half(
+    form: Form,
+    lowered: LoweredModel,
+    error: AotcError,
+    failing: tuple[str, ...],
+    state: BuildState,
+) -> Form:
+    """The form that computes in float32 the nodes whose kernels fail in half precision."""
+    state.announce(error.line())
+    plan = lowered.plan
+    what = f"kernels of {plan.providers[0]} fail in {plan.half}, and stay in float32: "
+    where = f"variant {plan.name}"
+    return replace(
+        form,
+        plan=replace(plan, failing=(*plan.failing, *failing)),
+        first=form.first or _of_proof(error),
+        replaced=form.replaced or lowered,
+        findings=(
+            *form.findings,
+            Finding(code="AOTC-N081", what=f"{what}{listed(failing)}"[:500], where=where),
+        ),
+        tried=(
+            *form.tried,
+            WrongForm(form=f"{plan.half} for {listed(failing)}"[:300], reason=error.line()[:500]),
+        ),
     )
 
 

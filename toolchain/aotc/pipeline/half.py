@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import onnx
@@ -177,6 +177,7 @@ def request_of(specialized: SpecializedModel, state: BuildState) -> Json:
         "stored_only": plan.cpu_only,
         "source": str(analyzed.source.graph),
         "keep_float32": list(plan.keep_float32),
+        "failing": list(plan.failing),
         "backend": plan.providers[0],
         "plugins": state.context.plugins(),
         "inputs": [encode(value) for value in analyzed.source.inputs],
@@ -204,14 +205,15 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
     """
     half = HALF_TYPES[request["to"]]
-    kept_by_profile = nodes_of_profile(model, request)
+    kept_by_profile = named_nodes(model, request, "keep_float32")
     if request["stored_only"]:
         return weights_to_half(model, request, kept_by_profile)
+    failing = named_nodes(model, request, "failing")
     lift_constants(model)
     before = onnx.ModelProto()
     before.CopyFrom(model)
     typed = with_types(model, Path())
-    chooser = chooser_for(request, Path(), kept_by_profile)
+    chooser = chooser_for(request, Path(), kept_by_profile, failing)
     graph = chooser.graph_of(typed)
     masks = lower_masks(graph, half, chooser.read)
     largest, findings = largest_values(typed, {**request, "weights": ""})
@@ -250,7 +252,9 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
 
 
-def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
+def chooser_for(
+    request: Json, weights: Path, kept: frozenset[str], failing: frozenset[str] = frozenset()
+) -> Chooser:
     """What decides on the nodes of a graph whose weights are in the folder `weights`."""
     return Chooser(
         HALF_TYPES[request["to"]],
@@ -258,28 +262,35 @@ def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
         partial(read_tensor, folder=weights),
         (),
         kept,
+        failing,
     )
 
 
-def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
-    """The nodes of `model` that stand for those that the profile keeps in float32, by name."""
-    if not request["keep_float32"]:
+def named_nodes(
+    model: onnx.ModelProto, request: Json, which: Literal["keep_float32", "failing"]
+) -> frozenset[str]:
+    """The nodes of `model` that stand for those of the source that the request names there."""
+    if not request[which]:
         return frozenset()
     source = onnx.load(request["source"], load_external_data=False)
     names = frozenset(node.name for node in every_node(source))
-    wanted = matching_names(names, request["keep_float32"])
+    wanted = matching_names(names, request[which]) if which == "keep_float32" else request[which]
     return standing_for(source.graph, model.graph, wanted)
 
 
 @record(kw_only=False)
 class Chooser:
-    """What decides: the type, the provider, values out of range, and nodes that are kept anyway."""
+    """What decides: the type, the provider, values out of range, and nodes that are kept anyway.
+
+    The provider's kernels of `failing` nodes were seen to fail in the type.
+    """
 
     half: HalfType
     backend: Backend
     read: Read
     wide: Collection[str]
     kept: frozenset[str]
+    failing: frozenset[str] = frozenset()
     # By name and place in the file: whether a large constant is in the type's range.
     held: dict[str, bool] = field(default_factory=dict)
 
@@ -361,6 +372,8 @@ class Chooser:
             made = [node.output[at] for at in slots.outputs]
             if node.name in self.kept:
                 found[index] = PROFILE
+            elif node.name in self.failing:
+                found[index] = KERNELS
             elif narrow.intersection(given) or not _holds_attribute(node, self.half):
                 found[index] = WEIGHTS
             elif wide.intersection(made):
@@ -697,7 +710,7 @@ def float32_job(request: Json) -> Json:
     model = onnx.load(request["graph"], load_external_data=False)
     weights = Path(request["weights"])
     typed = with_types(model, weights)
-    chooser = chooser_for(request, weights, nodes_of_profile(typed, request))
+    chooser = chooser_for(request, weights, named_nodes(typed, request, "keep_float32"))
     graph = chooser.graph_of(typed)
     # The lowest number of the type masks as well, so that masks are none of its overflows.
     lower_masks(graph, chooser.half, chooser.read)
@@ -752,11 +765,14 @@ def half_graph(request: Json, kept: Collection[str], place: Path) -> tuple[Path,
     weights = Path(request["weights"])
     model = onnx.load(request["graph"], load_external_data=False)
     source = onnx.load(request["source"], load_external_data=False)
-    names = standing_for(source.graph, model.graph, kept) | nodes_of_profile(model, request)
+    names = standing_for(source.graph, model.graph, kept)
+    names |= named_nodes(model, request, "keep_float32")
     if request["stored_only"]:
         made, changed = rounding_twin(model, request, names)
     else:
-        made, changed = _computing(model, request, chooser_for(request, weights, names))
+        failing = named_nodes(model, request, "failing")
+        chooser = chooser_for(request, weights, names, failing)
+        made, changed = _computing(model, request, chooser)
     place.mkdir(parents=True, exist_ok=True)
     path = place / MODEL
     path.write_bytes(made.SerializeToString(deterministic=True))

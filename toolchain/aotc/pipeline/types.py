@@ -512,6 +512,8 @@ class VariantPlan:
     quantization: QuantizationSpec = QuantizationSpec()
     # Names or patterns of nodes of the imported graph that a lower precision leaves in float32.
     keep_float32: tuple[str, ...] = ()
+    # Names of nodes of the imported graph whose kernels fail in half precision: in float32, too.
+    failing: tuple[str, ...] = ()
     threads: int | None = None
     optimization: Level | Literal["disable"] = "auto"
     # Only a level that the profile does not state may be lowered.

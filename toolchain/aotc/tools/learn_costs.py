@@ -572,6 +572,7 @@ def in_precision(model: onnx.ModelProto, request: Json) -> None:
         **request,
         "to": wanted,
         "stored_only": False,
+        "failing": [],
         "source": request["graph"],
         "backend": request["providers"][0],
         "references": [],

@@ -390,6 +390,12 @@ BUILDING: Final[tuple[Row, ...]] = (
      "the cost.",
      "To build it without trying the other one, write what the message names under 'quantization' in the profile. The "
      "quickest form is more exact with 'symmetric: false' or a smaller 'block_size'."),
+    ("AOTC-N081", "nodes do not run in half precision", FINDING,
+     "A kernel of the execution provider failed in half precision, though it was chosen for this type: cuDNN, for "
+     "example, may have no algorithm for a convolution in float16. These nodes, and those with the same operator, "
+     "attributes and shapes of weights, compute in float32.",
+     "Nothing to do if the budgets are met. Name the nodes under 'keep_float32' in the profile to save the build the "
+     "attempt that fails."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
