@@ -96,6 +96,11 @@ def operators(model: Model) -> Counter[str]:
     return Counter(node.op_type for node in graph.node)
 
 
+def told_of(model: Model) -> set[str]:
+    """The codes of what a loaded model tells, without that of the key it is signed with here."""
+    return {finding.code for finding in model.findings()} - {"AOTC-G016"}
+
+
 def not_on_cuda(model: Model) -> list[str]:
     """The nodes that are not on CUDA, without those that compute shapes."""
     graph = onnx.load(model.payload / model.variant.model, load_external_data=False)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from networks import either, partly_on_the_cpu, rows_and_columns
-from on_gpu import CUDA, Built, built, close_to, note
+from on_gpu import CUDA, Built, built, close_to, note, told_of
 from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
@@ -81,7 +81,7 @@ def test_sizes_are_captured_behind_a_load_while_threads_call(
         assert not wrong
         found = all_captured(model)
         assert {size["batch"] for size in found.captured} >= {1, 4}
-        assert not found.refused and not model.findings()
+        assert not found.refused and not told_of(model)
         before = model.telemetry.snapshot().fallbacks
         for key, inputs in given.items():
             close_to(model.run(inputs)["logits"], expected[key], 1e-4)

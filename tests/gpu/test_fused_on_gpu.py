@@ -102,7 +102,11 @@ def given(path: Path, dims: dict[str, Any], seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ROTARY)
 def test_replays_in_half_turn_by_the_positions_of_each_call(name: str, tmp_path: Path) -> None:
-    """Each answer is the original's, and the first inputs are answered alike at the end."""
+    """Each answer is the original's, and the first inputs are answered alike at the end.
+
+    Not where a row sees nothing, as half precision has other masks there (`docs/limits.md`): in
+    ModernBERT's windows, positions amid padding.
+    """
     path, dims = with_large_weights(name, tmp_path), NETWORK_DIMS[name]
     artifact = built(path, tmp_path, dims, precision="float16", **ON_CUDA)
     options = ort.SessionOptions()
@@ -116,8 +120,9 @@ def test_replays_in_half_turn_by_the_positions_of_each_call(name: str, tmp_path:
         for call, answer in zip(calls, answers, strict=True):
             expected = original.run(None, call)
             for (output, found), wanted in zip(answer.items(), expected, strict=True):
-                note(f"{name} {output}", float(np.abs(found - wanted).max()))
-                close_to(found, wanted, 1e-2)
+                shown = call["attention_mask"] > 0 if name == "modernbert" else ...
+                note(f"{name} {output}", float(np.abs(found - wanted)[shown].max()))
+                close_to(found[shown], wanted[shown], 1e-2)
         again = model.run(calls[0])
         assert all(np.array_equal(again[output], answers[0][output]) for output in again)
 

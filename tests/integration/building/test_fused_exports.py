@@ -22,6 +22,8 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.fuse_for_cuda import fuse
 from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.passes.with_sizes import FixDims, FoldShapes
+from aotc.precision.half_conversion import HALF_TYPES, TypedGraph
+from aotc.precision.half_ranges import lower_masks
 from aotc.providers.cuda import claim_of
 from aotc.spec.variant import PassRecord
 
@@ -159,6 +161,20 @@ def test_the_answers_are_those_of_the_original(name: str, past: int, mask: str) 
     given = inputs(model, past, mask)
     for expected, found in zip(answers(original(name), given), answers(model, given), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5)
+
+
+def test_masks_of_half_precision_change_rows_that_see_nothing_alone() -> None:
+    """ModernBERT's windows are of two positions on either side; all of it is in float32 here."""
+    model = onnx.shape_inference.infer_shapes(fused("modernbert")[0])
+    graph = TypedGraph(model, HALF_TYPES["float16"].tensor_name, "CUDAExecutionProvider")
+    given = inputs(model, 0, "padding", {"sequence": 16})
+    (before,) = answers(model, given)
+    assert lower_masks(graph, HALF_TYPES["float16"], numpy_helper.to_array)
+    off = np.abs(answers(model, given)[0] - before).max(axis=-1)
+    mask = np.pad(given["attention_mask"], ((0, 0), (2, 2)))
+    sees = np.lib.stride_tricks.sliding_window_view(mask, 5, axis=1).any(axis=-1)
+    assert 0 < (~sees).sum() < (given["attention_mask"] == 0).sum()
+    assert off[sees].max() == 0 and off[~sees].min() > 0.05
 
 
 # Dims as variants fix them: all, those of a bucket, and all but those that a bucket fixes.

@@ -163,3 +163,24 @@ def test_half_precision_is_of_weights_alone_on_cuda(bench: Workbench) -> None:
     stated["form"] = "mixed"
     profile = profile_with("server-cuda", precision="int4", quantization=stated)
     assert refusal_code(bench.build, decoder(), "refused", profile=profile) == "AOTC-N008"
+
+
+@pytest.mark.parametrize("activations", ["auto", "float16", "bfloat16"])
+def test_four_bits_in_blocks_of_256_have_no_kernel_of_one_row_there(
+    bench: Workbench, activations: str
+) -> None:
+    stated = {"block_size": 256, "activations": activations}
+    profile = profile_with("server-cuda", precision="int4", quantization=stated)
+    refused = refusal(bench.build, decoder(), "blocks", profile=profile)
+    assert (refused.code, refused.where, refused.expected, refused.found) == (
+        "AOTC-N017",
+        "variant portable: quantization.block_size",
+        "at most 128, or precision int8",
+        "256",
+    )
+
+
+def test_blocks_of_256_are_written_in_eight_bits(bench: Workbench) -> None:
+    artifact = built(bench, "large-blocks", "int8", block_size=256)
+    products = [node for node in graph_of(artifact).graph.node if node.op_type == "MatMulNBits"]
+    assert {a.i for node in products for a in node.attribute if a.name == "block_size"} == {256}

@@ -92,6 +92,8 @@ _TRIED_BLOCKS: Final[Mapping[str, tuple[tuple[BlockSize, bool, AccuracyLevel], .
     "int4": ((16, False, 4), (32, False, 4), (32, True, 4), (128, True, 4), (32, True, 0)),
 }
 _OF_OTHERS: Final[tuple[tuple[BlockSize, bool, AccuracyLevel], ...]] = ((32, True, 0),)
+# The largest block of 4 bits that CUDA multiplies with one row; of 8 bits it takes all.
+_CUDA_4_BITS: Final = 128
 # What makes a form more exact: no error is told apart that is not so much smaller.
 _SMOOTH: Final = "smooth"
 _CLIP: Final = "clip"
@@ -234,7 +236,7 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     analyzed = specialized.analyzed
     compared = unpadded_runs(analyzed, plan, analyzed.references_of(plan)) if samples else []
     _require_possible(form, spec, where)
-    _require_floats(form, plan, context, where)
+    _require_kernels(form, plan, context, where)
     names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
     digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
@@ -347,18 +349,30 @@ def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
         )
 
 
-def _require_floats(form: str, plan: VariantPlan, context: BuildContext, where: str) -> None:
-    """Of the providers, CUDA alone multiplies blocks of weights with half precision."""
+def _require_kernels(form: str, plan: VariantPlan, context: BuildContext, where: str) -> None:
+    """What of weights alone CUDA has and the other providers have not, or the other way round.
+
+    Its kernel of 4 bits for calls of one row throws at blocks of 256, in any type
+    (`TryMatMul4BitsM1` of ONNX Runtime; without it, blocks of 256 would be unpacked).
+    """
     first = backend_of(plan.providers[0], context.profile.plugins)
-    if not plan.half or (form == "weights" and first.ort_name == CAPTURING.ort_name):
-        return
-    raise AotcError(
-        "AOTC-N017",
-        f"activations are {plan.half} in the form weights, and on CUDA alone",
-        where=f"{where}: quantization.activations",
-        expected="auto",
-        found=f"{plan.half}, in the form {form} on {first.name}",
-    )
+    on_cuda = form == "weights" and first.ort_name == CAPTURING.ort_name
+    if plan.half and not on_cuda:
+        raise AotcError(
+            "AOTC-N017",
+            f"activations are {plan.half} in the form weights, and on CUDA alone",
+            where=f"{where}: quantization.activations",
+            expected="auto",
+            found=f"{plan.half}, in the form {form} on {first.name}",
+        )
+    if on_cuda and plan.precision == "int4" and (size := _blocks(plan).size) > _CUDA_4_BITS:
+        raise AotcError(
+            "AOTC-N017",
+            f"CUDA has no kernel for calls of one row with 4 bits in blocks of {size}",
+            where=f"{where}: quantization.block_size",
+            expected=f"at most {_CUDA_4_BITS}, or precision int8",
+            found=str(size),
+        )
 
 
 def write_quantized(request: Json, kept: Collection[str], place: Path) -> tuple[PassRecord, ...]:

@@ -246,7 +246,7 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Use node names as 'aotc inspect' shows them, or as a build that breached a gate names them."),
     ("AOTC-N017", "quantization setting does not fit the form", INPUT,
      "A setting under 'quantization' in the profile is not possible in the form in which the variant is quantized "
-     "(static, dynamic or weights).",
+     "(static, dynamic or weights), or the execution provider has no kernel for it.",
      "Choose one of the values that the message expects, or another form."),
     ("AOTC-N019", "calibration data was not used", FINDING,
      "Calibration data was given, but no variant needs it: none has the precision int8 or auto, or computes in half "
