@@ -36,6 +36,7 @@ from aotc.pipeline.attempts import (
 )
 from aotc.pipeline.auto import choose_precisions
 from aotc.pipeline.cache import BuildCache
+from aotc.pipeline.capture_source import capture_source
 from aotc.pipeline.context import BuildContext, BuildState, Clock
 from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
@@ -337,8 +338,12 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
 
 
 def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
+    taken = None
+    if request.is_captured:
+        with state.clock.stage("capture"):
+            taken = capture_source(request, state)
     with state.clock.stage("import"):
-        source = import_model(request.model, state)
+        source = import_model(taken.model if taken is not None else request.model, state, taken)
     state.journal.model_sha256 = source.capture.sha256
     require_interface(state.earlier, source.inputs, source.outputs)
     return source

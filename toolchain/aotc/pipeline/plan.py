@@ -274,6 +274,10 @@ def stated_ranges(source: SourceModel, context: BuildContext) -> Mapping[str, Di
             raise AotcError(
                 "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
             )
+    for name, spec in source.taken.captured.dims.items() if source.taken is not None else ():
+        dim = name if name in dims else source.symbols.dim(name)
+        if dim is not None:
+            ranges.setdefault(dim, spec)
     return ranges
 
 

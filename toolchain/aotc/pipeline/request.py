@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar, get_args
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
+from aotc.sources.registry import importer_of
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import PRECISION_ALIASES, WantedPrecision, precision_meant
@@ -33,6 +34,8 @@ class BuildRequest:
     """The request of one build; see `aotc.build` for the meaning of each field."""
 
     model: str | Path | bytes = field(kw_only=False)
+    trust_source: bool = False
+    source_options: Mapping[str, Json] = field(default_factory=dict)
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     precision: str | None = None
@@ -62,7 +65,15 @@ class BuildRequest:
     @property
     def name(self) -> str:
         """The model's name: that of its file without the suffix."""
-        return "model" if isinstance(self.model, bytes) else Path(self.model).stem
+        if isinstance(self.model, bytes):
+            return "model"
+        importer = importer_of(self.model)
+        return Path(self.model).stem if importer is None else importer.model_name(str(self.model))
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether the model is a framework's source, which an importer captures."""
+        return importer_of(self.model) is not None
 
     @property
     def output_path(self) -> Path:
@@ -88,6 +99,10 @@ class BuildRequest:
             stated["random"] = self.random
         if self.allow_unproven:
             stated["allow_unproven"] = True
+        if self.trust_source:
+            stated["trust_source"] = True
+        if self.source_options:
+            stated["source"] = dict(self.source_options)
         return stated
 
 

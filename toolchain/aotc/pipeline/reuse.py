@@ -23,6 +23,8 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import Artifact
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
+from aotc.sources.base import Importer
+from aotc.sources.registry import importer_of
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.evidence import Evidence
 from aotc.spec.payload import Finding
@@ -198,6 +200,9 @@ def model_digest(model: str | Path | bytes) -> str | None:
 
 
 def _model_digest(model: str | Path | bytes) -> str:
+    importer = importer_of(model)
+    if importer is not None:
+        return _source_digest(importer, str(model))
     if isinstance(model, bytes):
         parse_model(model, Path("model"))
         return hashlib.sha256(model).hexdigest()
@@ -209,6 +214,17 @@ def _model_digest(model: str | Path | bytes) -> str:
     held = tuple(tensors(parse_model(data, path)))
     for file in external_files(held, path_with_data(locations(held), path)):
         digest.update(f"{file.location}\0{file.sha256}".encode())
+    return digest.hexdigest()
+
+
+def _source_digest(importer: Importer, source: str) -> str:
+    """That of a framework's source: of its files, and of the versions of what captures it."""
+    files = importer.files(source)
+    if not files:
+        raise ValueError(source)
+    digest = hashlib.sha256(f"{importer.name} {sorted(importer.versions().items())}".encode())
+    for file in files:
+        digest.update(f"{file.name}\0{file_sha256(file)}".encode())
     return digest.hexdigest()
 
 

@@ -21,6 +21,7 @@ from aotc.graph.view import GraphView
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import SessionUse
 from aotc.sizes.shown import OutputTraits
+from aotc.sources.base import Taken
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputNoise, VariantEvidence
@@ -61,7 +62,8 @@ class SourceModel:
     output twice, and the staged graph once.  `random` is what was settled of random numbers, as the
     staged graph draws or takes them.  `operators` are those of the model that libraries have, as
     domain::op_type, by the library's sha256.  `states` are those in which the model's files were
-    read at first: later stages read them again.
+    read at first: later stages read them again.  `taken` is the framework's source that the model
+    was captured from; None: it was given.
     """
 
     path: Path
@@ -80,6 +82,7 @@ class SourceModel:
     random: Randomness | None = None
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     states: Mapping[Path, FileState] = field(default_factory=dict)
+    taken: Taken | None = None
 
     def require_unchanged(self) -> None:
         """Raise AOTC-I086 if a file of the model was changed since it was read at first."""
