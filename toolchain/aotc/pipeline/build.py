@@ -21,6 +21,7 @@ from aotc.base.progress import watched
 from aotc.base.records import record, replace
 from aotc.base.text import is_utf8
 from aotc.host.probe import probe
+from aotc.pipeline.against_framework import against_framework
 from aotc.pipeline.analyze import analyze
 from aotc.pipeline.attempts import (
     Attempt,
@@ -361,7 +362,11 @@ def _analyzed(
     with state.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         if ranges is None:
             ranges = stated_ranges(source, state.context)
-        return analyze(source, ranges, state)
+        analyzed = analyze(source, ranges, state)
+    if source.taken is None:
+        return analyzed
+    with state.clock.stage("framework", source.taken.importer):
+        return against_framework(analyzed, state)
 
 
 def _built(
@@ -425,6 +430,7 @@ def _built(
         variants=tuple(item.evidence for item in proven),
         model_sha256=source.capture.sha256,
         noise=model.noise,
+        exported=model.exported,
         host={**provenance.describe_host(context.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence

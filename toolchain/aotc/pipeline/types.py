@@ -24,7 +24,7 @@ from aotc.sizes.shown import OutputTraits
 from aotc.sources.base import Taken
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
-from aotc.spec.evidence import OutputNoise, VariantEvidence
+from aotc.spec.evidence import Comparison, OutputNoise, VariantEvidence
 from aotc.spec.manifest import Capture, ControlPath, Randomness
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
@@ -107,7 +107,11 @@ class SourceModel:
 
 @record
 class ReferenceRun:
-    """One fixture: files of inputs and outputs, and the sizes of the dims."""
+    """One fixture: files of inputs and outputs, and the sizes of the dims.
+
+    `exported` are the answers of the model that a framework's exporter made, where `outputs` are
+    the framework's own.
+    """
 
     name: str
     origin: str
@@ -115,6 +119,7 @@ class ReferenceRun:
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]
     finite: bool
+    exported: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def read(cls, item: Json, folder: Path) -> ReferenceRun:
@@ -189,6 +194,8 @@ class AnalyzedModel:
     sampled_lacks: Mapping[str, str] = field(default_factory=dict)
     # None: the model has no control flow, or it is not known what ran.
     branches: tuple[ControlPath, ...] | None = None
+    # The exported model's answers beside those of the framework that it is from.
+    exported: tuple[Comparison, ...] = ()
 
     def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
         """The runs that a variant is compared with."""

@@ -25,6 +25,8 @@ from aotc.spec.shapes import DimRange
 if TYPE_CHECKING:
     import numpy as np
 
+    from aotc.graph.values import Data
+
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 MODEL: Final = "model.onnx"
@@ -143,6 +145,11 @@ class Taken:
     files: tuple[Path, ...]
 
     @property
+    def title(self) -> str:
+        """The source, as errors name it."""
+        return self.captured.framework.source
+
+    @property
     def model(self) -> Path:
         """The ONNX file."""
         return self.folder / self.captured.model
@@ -165,8 +172,9 @@ def capture_job(request: Json) -> Json:
 def answers_job(request: Json) -> Json:
     """In the worker: the framework's answers to value files, by name of output, or why it has none.
 
-    `fixtures` are mappings of inputs to files; of each there are `outputs`, files in this folder,
-    or `error`, the framework's own words.
+    `fixtures` have files of `inputs`, and of the exported model's `outputs`, whose types of floats
+    the answers get; of each there are `outputs`, files in this folder, or `error`, the framework's
+    own words.
     """
     from aotc.base.files.names import file_names
     from aotc.graph import values
@@ -180,9 +188,10 @@ def answers_job(request: Json) -> Json:
         raise _missing(error, importer) from None
     found: list[Json] = []
     for number, item in enumerate(request["fixtures"]):
-        given = {name: values.load(Path(path)) for name, path in item.items()}
+        given = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        types = {name: values.load(Path(path)) for name, path in item["outputs"].items()}
         try:
-            outputs = answer(given)
+            outputs = {name: _as(types[name], each) for name, each in answer(given).items()}
         except Exception as error:
             found.append({"error": _first_line(error)})
             continue
@@ -192,6 +201,14 @@ def answers_job(request: Json) -> Json:
         written = {name: values.save(outputs[name], place / file) for name, file in files.items()}
         found.append({"outputs": {name: str(path) for name, path in written.items()}})
     return found
+
+
+def _as(exported: Data, own: Data) -> Data:
+    """`own`, in the type of the `exported` model where both are floats: a profile may change it."""
+    kinds = getattr(exported, "dtype", None), getattr(own, "dtype", None)
+    if None in kinds or kinds[0] == kinds[1] or not {each.kind for each in kinds} <= {*"fV"}:
+        return own
+    return own.astype(kinds[0])
 
 
 def _importer(name: str) -> Importer:

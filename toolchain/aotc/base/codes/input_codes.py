@@ -320,6 +320,10 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I127", "source runs code", INPUT,
      "Capturing this source runs code of it, which could do anything that you can.",
      "If you trust its author, add --trust-source; or export it to a format that holds no code, such as .pt2."),
+    ("AOTC-I129", "framework's answers are no reference", FINDING,
+     "The answers of the framework could not be compared with, as the finding says. The exported ONNX model, without "
+     "optimizations, is the reference alone: what the exporter changed is not known.",
+     "Nothing to do, if you trust the exporter."),
     ("AOTC-I128", "importer is missing", INPUT,
      "No importer of this name is installed. Importers are built in, or come with packages that have an entry point "
      "aotc.importers.",
