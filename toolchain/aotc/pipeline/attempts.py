@@ -51,7 +51,7 @@ _COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
-_EMPTY_CODES: Final = WRONG | {"AOTC-R005", "AOTC-I126", "AOTC-N078"}
+_EMPTY_CODES: Final = WRONG | {"AOTC-R005", "AOTC-I126"}
 _EXACT_BLOCKS: Final = "AOTC-N065"
 _QUICK_BLOCKS: Final = "the quickest blocks of weights"
 

@@ -37,7 +37,6 @@ from aotc.pipeline.attempts import (
 )
 from aotc.pipeline.auto import choose_precisions
 from aotc.pipeline.cache import BuildCache
-from aotc.pipeline.capture_source import capture_source
 from aotc.pipeline.context import BuildContext, BuildState, Clock
 from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
@@ -100,6 +99,8 @@ from aotc.pipeline.types import (
 )
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.session.worker_pool import Workers
+from aotc.sources.capturing import SourceTrust, take
+from aotc.sources.registry import importer_of
 from aotc.spec.attestations import format_instant
 from aotc.spec.codec import decode
 from aotc.spec.evidence import Evidence
@@ -340,9 +341,12 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
 
 def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
     taken = None
-    if request.is_captured:
-        with state.clock.stage("capture"):
-            taken = capture_source(request, state)
+    importer = importer_of(request.model)
+    if importer is not None:
+        allowed = SourceTrust(trusted=request.trust_source, options=request.source_options)
+        with state.clock.stage("capture", importer.name):
+            folder = state.work / "capture"
+            taken = take(importer, str(request.model), folder, state.workers, allowed)
     with state.clock.stage("import"):
         source = import_model(taken.model if taken is not None else request.model, state, taken)
     state.journal.model_sha256 = source.capture.sha256

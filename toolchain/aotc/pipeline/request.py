@@ -71,11 +71,6 @@ class BuildRequest:
         return Path(self.model).stem if importer is None else importer.model_name(str(self.model))
 
     @property
-    def is_captured(self) -> bool:
-        """Whether the model is a framework's source, which an importer captures."""
-        return importer_of(self.model) is not None
-
-    @property
     def output_path(self) -> Path:
         """The path for the artifact."""
         return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")

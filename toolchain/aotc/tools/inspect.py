@@ -72,7 +72,8 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
         require_model_file(place)
         from aotc.trust.archive import is_packed
 
-        if not is_packed(place):
+        # Sources of frameworks are zip archives, too.
+        if not is_packed(place) or _is_source(place):
             if traffic is not None:
                 raise AotcError(
                     "AOTC-I027",
@@ -186,6 +187,12 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
+
+
+def _is_source(path: Path) -> bool:
+    from aotc.sources.registry import importer_of
+
+    return importer_of(path) is not None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
@@ -617,7 +624,8 @@ def _text(data: Json, *path: str) -> str:
 def inspect_model(path: Path) -> InspectReport:
     """Describe a model file without running it.
 
-    Raises I001 to I007, I010, and I019 if onnx is not installed.
+    A framework's source is captured for that, in the sandbox, and what it became is described.
+    Raises I001 to I007, I010, I019 if onnx is not installed, and what capturing raises.
     """
     try:
         from aotc.session.capture import read_capture
@@ -630,7 +638,15 @@ def inspect_model(path: Path) -> InspectReport:
             where=str(path),
             fix=install_extra("cpu"),
         ) from None
-    source, inputs, outputs = read_capture(path)
+    from aotc.sources.capturing import captured
+
+    with captured(path) as taken:
+        source, inputs, outputs = read_capture(taken.model if taken is not None else path)
+        if taken is not None:
+            found = taken.captured
+            source = replace(
+                source, framework=found.framework, findings=(*found.findings, *source.findings)
+            )
     return InspectReport(
         kind="model",
         path=str(path),
