@@ -14,6 +14,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.base.text import listed
 from aotc.graph import values
 from aotc.pipeline.attempts import without_empty_sizes
 from aotc.pipeline.context import BuildState
@@ -28,9 +29,11 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Comparison
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Arithmetic, Tolerance
+from aotc.spec.run_report import Gate
 from aotc.spec.shapes import sizes_in_words
 
 _EXPORTER: Final = "exporter"
+_DIMS: Final = "gates.dims"
 _FIX: Final = (
     "Bound the dims to the sizes that the framework takes, such as --dim NAME=MIN..MAX, or give "
     "inputs that it takes with --fixtures."
@@ -73,6 +76,45 @@ def against_framework(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedMod
         exported=comparisons,
         findings=(*analyzed.findings, *left_out),
     )
+
+
+def judge_dims(taken: Taken, state: BuildState) -> tuple[Finding, ...]:
+    """AOTC-I124 for each dim that was to be dynamic, I123 without any; the gate on it raises I128."""
+    found = taken.captured.framework
+    findings = [
+        Finding(
+            code="AOTC-I124",
+            what=f"{each.input}.{each.axis} has the size {each.size} alone"
+            + (f": {each.why}" if each.why else ""),
+            where=each.place or f"input {each.input}",
+        )
+        for each in found.static_dims
+    ]
+    if not found.dims:
+        what = "every dim of the inputs has one size"
+        findings.append(Finding(code="AOTC-I123", what=what, where=found.source))
+    if state.context.profile.gates.dims is None:
+        return tuple(findings)
+    place = state.context.places.of(_DIMS)
+    gate = Gate(
+        name=_DIMS,
+        subject="model",
+        status="failed" if findings else "passed",
+        limit="dims that were asked to be dynamic are, and one is",
+        measured=listed([each.what for each in findings]) or f"{len(found.dims)} are",
+        place=place,
+    )
+    state.journal.judged((gate,))
+    if findings:
+        raise AotcError(
+            "AOTC-I128",
+            "dims are static",
+            where=findings[0].where,
+            expected=gate.limit,
+            found=gate.measured[:1000],
+            place=place,
+        )
+    return ()
 
 
 def _with(analyzed: AnalyzedModel, finding: Finding) -> AnalyzedModel:

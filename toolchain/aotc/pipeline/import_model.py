@@ -122,7 +122,10 @@ def import_model(
         relisted=result["relisted"],
         random=decode(Randomness, result["random"]) if result["random"] else None,
         operators={digest: tuple(names) for digest, names in result["operators"].items()},
-        states={Path(name): tuple(state) for name, state in result["states"].items()},
+        states={
+            **{Path(name): tuple(state) for name, state in result["states"].items()},
+            **(taken.states if taken is not None else {}),
+        },
         taken=taken,
     )
 

@@ -9,16 +9,16 @@ processes, each of its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
-from aotc.base.files.reading import require_model_file
-from aotc.base.records import field, record
+from aotc.base.files.reading import FileState, file_sha256, require_model_file
+from aotc.base.records import field, record, replace
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.framework_capture import FrameworkCapture
+from aotc.spec.framework_capture import FrameworkCapture, SourceFile
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import DimRange
 
@@ -134,7 +134,7 @@ class Importer(ABC):
 class Taken:
     """A captured source: the folder has what `captured` names.
 
-    `files` are those of the source, and `source_name` is the name of the model.
+    `states` are those of the source's files before it, and `source_name` is the model's name.
     """
 
     importer: str
@@ -142,7 +142,7 @@ class Taken:
     folder: Path
     captured: Captured
     source_name: str
-    files: tuple[Path, ...]
+    states: Mapping[Path, FileState]
 
     @property
     def title(self) -> str:
@@ -166,7 +166,24 @@ def capture_job(request: Json) -> Json:
         captured = importer.capture(asked, Path.cwd())
     except ModuleNotFoundError as error:
         raise _missing(error, importer) from None
+    framework = captured.framework
+    if not framework.files:
+        files = _described(importer.files(asked.source), asked.source)
+        captured = replace(captured, framework=replace(framework, files=files))
     return encode(captured)
+
+
+def _described(files: Sequence[Path], source: str) -> tuple[SourceFile, ...]:
+    folder = Path(source) if Path(source).is_dir() else Path(source).parent
+    found = (
+        SourceFile(
+            name=path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name,
+            size=path.stat().st_size,
+            sha256=file_sha256(path),
+        )
+        for path in files
+    )
+    return tuple(sorted(found, key=lambda file: file.name))
 
 
 def answers_job(request: Json) -> Json:

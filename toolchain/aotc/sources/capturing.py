@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import file_state
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record
 from aotc.session.worker_pool import Workers
@@ -42,6 +43,7 @@ def take(
         raise AotcError("AOTC-I127", f"{importer.title} runs code of its own", where=source)
     importer.require(source)
     files = importer.files(source)
+    states = {path: file_state(path) for path in files}
     asked = CaptureRequest(
         source=str(Path(source).absolute()) if files else source,
         trusted=allowed.trusted,
@@ -59,7 +61,7 @@ def take(
         folder=folder,
         captured=decode(Captured, result.value),
         source_name=importer.model_name(source),
-        files=files,
+        states=states,
     )
 
 

@@ -6,7 +6,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from aotc.base.errors import AotcError
 from aotc.base.registry import Registry
 from aotc.sources.base import Importer
 
@@ -41,11 +40,11 @@ def importer_of(source: str | Path | bytes) -> Importer | None:
 
 
 def importer_named(name: str) -> Importer:
-    """The importer called `name`; raises AOTC-I128 if there is none."""
+    """The importer called `name`; raises `LookupError` if there is none."""
     if name in IMPORTERS:
         importer: Importer = IMPORTERS.load(name)()
         return importer
     for entry in metadata.entry_points(group=GROUP, name=name):
         other: Importer = entry.load()()
         return other
-    raise AotcError("AOTC-I128", f"there is no importer {name!r}", expected=", ".join(IMPORTERS))
+    raise LookupError(f"there is no importer {name!r}")

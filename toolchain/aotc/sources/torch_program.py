@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256
+from aotc.base.text import listed
 from aotc.sources.base import (
     EXAMPLES,
     MODEL,
@@ -23,7 +23,6 @@ from aotc.sources.base import (
     Importer,
 )
 from aotc.spec.framework_capture import CapturedBranch, CapturedDim, FrameworkCapture
-from aotc.spec.payload import Finding
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ _ZIP: Final = b"PK\x03\x04"
 _ASSUMED_MIN: Final = 2
 _SYMBOL: Final = re.compile(r"[A-Za-z_]\w*")
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in ')
+_FAILED_NODE: Final = re.compile(r"translating node %(\w+) .*?target=([\w.]+)\]")
 # Domains of operators that torch itself has.
 _OWN: Final = frozenset({"aten", "prims", "prim", "higher_order", "_operator", "math", "builtins"})
 
@@ -132,9 +132,9 @@ def capture_program(
     import torch
 
     refuse_devices(program)
-    refuse_mutation(program)
     _drop_derived_constraints(program)
     exported = export(program)
+    refuse_mutation(exported.exported_program)
     model = exported.model
     inputs = {value.name: value for value in model.graph.inputs}
     renamed, captured_dims, ranges = name_dims(program, model, names)
@@ -152,8 +152,6 @@ def capture_program(
         importer="torch",
         format="torch.export program",
         source=source.name if source is not None else "program in memory",
-        sha256=file_sha256(source) if source is not None else None,
-        size=source.stat().st_size if source is not None else None,
         made_by=(made_by(source) if source is not None else "") or f"torch {torch.__version__}",
         versions=versions,
         exporter="torch.onnx.export(dynamo=True)",
@@ -161,21 +159,17 @@ def capture_program(
         decomposed=decomposed(program, exported.exported_program),
         dims=captured_dims,
         guards=tuple(getattr(program, "_guards_code", None) or ()),
+        weights_sha256=weights_digest(program),
         branches=tuple(branches(program)),
         custom_operators=custom_operators(program),
         modules=len({path for path, _ in modules.values() if path}),
     )
-    findings = []
-    if not captured_dims:
-        what = "every dim of the inputs has one size"
-        findings.append(Finding(code="AOTC-I123", what=what, where=framework.source))
     return Captured(
         framework=framework,
         outputs=outputs,
         dims=ranges,
         examples=EXAMPLES if examples else "",
         modules=MODULES,
-        findings=tuple(findings),
     )
 
 
@@ -195,17 +189,23 @@ def refuse_devices(program: ExportedProgram) -> None:
 
 
 def refuse_mutation(program: ExportedProgram) -> None:
-    """Raise AOTC-I125 if a call changes buffers or inputs, which an ONNX model cannot."""
+    """Raise AOTC-I125 if a call changes buffers or inputs, which an ONNX model cannot.
+
+    `program` is the exporter's, in which what changes is an output.
+    """
     signature = program.graph_signature
     changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
-    if changed:
-        names = ", ".join(dict.fromkeys(changed.values()))
-        raise AotcError(
-            "AOTC-I125",
-            f"a call changes {names}, which later calls would read",
-            where=names,
-            expected="a program whose calls change nothing",
-        )
+    if not changed:
+        return
+    nodes = {node.name: node for node in program.graph.nodes}
+    places = (place_in_code(nodes[name].meta.get("stack_trace") or "") for name in changed)
+    names = list(dict.fromkeys(changed.values()))
+    raise AotcError(
+        "AOTC-I125",
+        f"a call changes {listed(names)}, which later calls would read",
+        where=", ".join(dict.fromkeys(filter(None, places))) or listed(names),
+        expected="a program whose calls change nothing",
+    )
 
 
 def _drop_derived_constraints(program: ExportedProgram) -> None:
@@ -231,19 +231,38 @@ def export(program: ExportedProgram) -> Any:
             warnings.simplefilter("ignore")
             return torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
     except Exception as error:
-        raise _export_failed(error) from None
+        raise _export_failed(error, program) from None
 
 
-def _export_failed(error: BaseException) -> AotcError:
-    found: BaseException = error
-    while found.__cause__ is not None:
-        found = found.__cause__
-    text = re.sub(r"\x1b\[\d+m", "", str(found)).strip()
-    first = next((line for line in text.splitlines() if line.strip()), "no message")
+def _export_failed(error: BaseException, program: ExportedProgram) -> AotcError:
+    """The refusal, with the operator and the line of the user's code, where the errors name one."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    texts = [re.sub(r"\x1b\[\d+m", "", str(each)).strip() for each in chain]
+    named = _FAILED_NODE.search("\n".join(texts))
+    operator = str(named[2]).removeprefix("torch.ops.") if named is not None else ""
+    place = ""
+    if named is not None:
+        place = next(
+            (
+                place_in_code(node.meta.get("stack_trace") or "")
+                for node in _calls(program)
+                if node.name == named[1] or str(node.target) == operator
+            ),
+            "",
+        )
+    last = next((line for line in texts[-1].splitlines() if line.strip()), "no message")
+    what = f"torch.onnx.export cannot export {operator}" if operator else "torch.onnx.export failed"
     return AotcError(
         "AOTC-I121",
-        "torch.onnx.export cannot export the program",
-        found=f"{type(found).__name__}: {first}"[:300],
+        what,
+        where=place,
+        found=f"{type(chain[-1]).__name__}: {last}"[:400],
+        fix=f"Change the code at {place} so that it does without {operator}, or install a newer "
+        "torch and onnxscript, which may have it."
+        if place
+        else "",
     )
 
 
@@ -364,6 +383,23 @@ def place_in_code(trace: str) -> str:
         return ""
     path, line = own[-1]
     return f"{'/'.join(Path(path).parts[-2:]).lstrip('/')}:{line}"
+
+
+def weights_digest(program: ExportedProgram) -> str:
+    """The sha256 of all weights and constants, by name: each its name, type, shape and bytes."""
+    import hashlib
+
+    import torch
+
+    digest = hashlib.sha256()
+    held = {**program.state_dict, **program.constants}
+    for name in sorted(held):
+        value = held[name]
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
+            flat = value.detach().contiguous().flatten()
+            digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
+    return digest.hexdigest()
 
 
 def decomposed(before: ExportedProgram, after: Any) -> dict[str, int]:

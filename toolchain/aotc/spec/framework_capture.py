@@ -16,6 +16,15 @@ Network = Literal["none", "open", "unknown"]
 
 
 @record
+class SourceFile:
+    """A file of the source."""
+
+    name: Annotated[str, "with slashes, below the folder that the source is"]
+    size: int
+    sha256: Sha256
+
+
+@record
 class CapturedDim:
     """A free dim of the program: where inputs have it, and what the framework says of its sizes."""
 
@@ -63,8 +72,7 @@ class FrameworkCapture:
     importer: Annotated[str, "importer of aotc, such as torch"]
     format: Annotated[str, "of the source, such as torch.export program"]
     source: Annotated[str, "name of the source: a file's or folder's name, or what names it"]
-    sha256: Annotated[Sha256 | None, "of the source, if it is files"] = None
-    size: Annotated[int | None, "of the source in bytes, if it is files"] = None
+    files: Annotated[tuple[SourceFile, ...], "that the source is made of, by name"] = ()
     revision: Annotated[str, "of the source where it comes from, such as a commit of a hub"] = ""
     weights_sha256: Annotated[
         Sha256 | None, "of all weights with their names, in order; None: not computed"
@@ -89,3 +97,8 @@ class FrameworkCapture:
     modules: Annotated[int, "modules of the program that nodes are traced to"] = 0
     network: Annotated[Network, "whether the capturing process could reach a network"] = "unknown"
     trusted: Annotated[bool, "code of the source was run, as the build was told to"] = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)

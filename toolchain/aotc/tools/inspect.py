@@ -21,7 +21,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, decode
-from aotc.spec.evidence import Evidence, OutputError, VariantEvidence, worst_of
+from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidence, worst_of
 from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Traffic
@@ -179,6 +179,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             tuning=evidence.tuning if evidence is not None else (),
             branches=manifest.branches,
             random=manifest.random,
+            exported=_worst_of_each(evidence.exported) if evidence is not None else (),
         ),
         findings=(
             *manifest.findings,
@@ -348,15 +349,19 @@ def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummar
 
 def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
     """For each output, the worst value of every measure over all comparisons, and all together."""
+    return tuple(
+        replace(error, worst_slice=worst_of(error.worst_slice, evidence.together.get(error.output)))
+        for error in _worst_of_each(evidence.comparisons)
+    )
+
+
+def _worst_of_each(comparisons: Sequence[Comparison]) -> tuple[OutputError, ...]:
     worst: dict[str, OutputError] = {}
-    for comparison in evidence.comparisons:
+    for comparison in comparisons:
         for error in comparison.outputs:
             known = worst.get(error.output)
             worst[error.output] = error if known is None else _worse(known, error)
-    return tuple(
-        replace(error, worst_slice=worst_of(error.worst_slice, evidence.together.get(name)))
-        for name, error in worst.items()
-    )
+    return tuple(worst.values())
 
 
 def _worse(one: OutputError, other: OutputError) -> OutputError:

@@ -320,14 +320,15 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I127", "source runs code", INPUT,
      "Capturing this source runs code of it, which could do anything that you can.",
      "If you trust its author, add --trust-source; or export it to a format that holds no code, such as .pt2."),
+    ("AOTC-I128", "dims are static, which the profile's gate forbids", NO,
+     "The profile says 'gates: {dims: dynamic}', and a dim that was asked to be dynamic has one size in the captured "
+     "program, or none of its dims is free.",
+     "Change the code that is named so that it takes other sizes, and state dynamic_shapes in the export; or take the "
+     "gate out of the profile."),
     ("AOTC-I129", "framework's answers are no reference", FINDING,
      "The answers of the framework could not be compared with, as the finding says. The exported ONNX model, without "
      "optimizations, is the reference alone: what the exporter changed is not known.",
      "Nothing to do, if you trust the exporter."),
-    ("AOTC-I128", "importer is missing", INPUT,
-     "No importer of this name is installed. Importers are built in, or come with packages that have an entry point "
-     "aotc.importers.",
-     "Install the package that has it."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
