@@ -55,6 +55,7 @@ from aotc.pipeline.prove import prove_all
 from aotc.pipeline.request import (
     BuildRequest,
     called_with,
+    in_files,
     refuse_artifact,
     requested_profile,
     target_of,
@@ -129,9 +130,14 @@ _LAST: Final = sys.maxsize
 
 @called_with(BuildRequest)
 def build(request: BuildRequest) -> BuildReport:
-    """Build a signed artifact from an ONNX model, and prove it against the model.
+    """Build a signed artifact from a model, and prove it against the model.
 
-    `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
+    `model` is the path of an ONNX file or of a framework's source, such as `model.pt2`, or the
+    bytes of a self-contained ONNX model; or it is a `torch.nn.Module`, which is exported with
+    `example_inputs`, a tuple of tensors or a mapping of names to them, and `dynamic_shapes` as
+    `torch.export.export` takes them, or an `ExportedProgram`.  What is captured from a framework
+    is proven against the framework's own answers; `trust_source` allows code of the source to run,
+    and `source_options` are its importer's.  `profile` and `target` are built-in
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
     profile's, and `values` states values of inputs by name (`"0.5..2.0"`, `"..time"`,
     `"8000,16000"`); `precision` and `random` replace the profile's, and `allow_unproven` allows
@@ -152,6 +158,11 @@ def build(request: BuildRequest) -> BuildReport:
     sizes of dims at which it was compared.  Raises `AotcError`, of exit status 3 if the input must
     be fixed, 1 if a gate failed; then nothing new is at `output`.
     """
+    with in_files(request) as given:
+        return _build_files(given)
+
+
+def _build_files(request: BuildRequest) -> BuildReport:
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
     label = provenance.build_label(request.builder_id, request.invocation_id, request.release)
@@ -228,7 +239,7 @@ def build(request: BuildRequest) -> BuildReport:
             rehearse(staged, workers, work / "check")
         # If a file was changed meanwhile, it is unknown which content was built.
         new = made.slot if not made.cached else None
-        if new is not None and inputs_digests(request.model, context) == made.given:
+        if new is not None and inputs_digests(request, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
         with clock.stage("answers") if earlier is not None else nullcontext():
@@ -309,7 +320,7 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
     `precision: auto` alone chooses is part of what is kept.
     """
     context = state.context
-    given = inputs_digests(request.model, context) if state.cache is not None else None
+    given = inputs_digests(request, context) if state.cache is not None else None
     choice, model = Choice(context=context), None
     if request.tuned_from is not None:
         choice = choose_as_before(Path(request.tuned_from), context)

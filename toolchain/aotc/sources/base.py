@@ -55,6 +55,8 @@ class Captured:
     `outputs` are the names of its outputs, in order.
     `dims` are ranges by the names of the model's dims, and `relations` relations among them, both
     as a profile writes them: what the user states comes first, and each is tried as theirs are.
+    `conditions` on dims (see `spec.conditions`) are those under which the framework takes a call:
+    other sizes are not tried, and not claimed.
     `examples` is a `.npz` of inputs by name that the source itself has; empty: none.  `modules` is
     a JSON file: from a node's name to the path of its module, and the place in the user's code.
     """
@@ -64,6 +66,7 @@ class Captured:
     model: str = MODEL
     dims: Mapping[str, DimRange] = field(default_factory=dict)
     relations: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
     examples: str = ""
     modules: str = ""
     findings: tuple[Finding, ...] = ()

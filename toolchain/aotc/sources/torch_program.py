@@ -22,7 +22,11 @@ from aotc.sources.base import (
     CaptureRequest,
     Importer,
 )
+from aotc.sources.torch_module import with_asked
+from aotc.spec.codec import Json
+from aotc.spec.conditions import quoted_dim, read_condition
 from aotc.spec.framework_capture import CapturedBranch, CapturedDim, FrameworkCapture
+from aotc.spec.relations import quoted
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ _ZIP: Final = b"PK\x03\x04"
 # What torch.export assumes of every dim that it makes dynamic, whether or not the program needs it.
 _ASSUMED_MIN: Final = 2
 _SYMBOL: Final = re.compile(r"[A-Za-z_]\w*")
+_SUM: Final = re.compile(r"(?:\d+\*)?\w+(?: [+-] (?:\d+\*)?\w+)*")
+_SIZE: Final = re.compile(r"L\['(\w+)'\]((?:\['?\w+'?\])*)\.size\(\)\[(\d+)\]")
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in ')
 _FAILED_NODE: Final = re.compile(r"translating node %(\w+) .*?target=([\w.]+)\]")
 # Domains of operators that torch itself has.
@@ -68,11 +74,7 @@ class TorchProgram(Importer):
         path = Path(request.source)
         program = load_program(path)
         return capture_program(
-            program,
-            folder,
-            source=path,
-            versions=self.versions(),
-            names=request.options.get("dims", {}),
+            program, folder, source=path, versions=self.versions(), options=request.options
         )
 
     def answering(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers:
@@ -121,12 +123,12 @@ def capture_program(
     *,
     source: Path | None,
     versions: Mapping[str, str],
-    names: Mapping[str, Mapping[str, str]],
+    options: Mapping[str, Json],
 ) -> Captured:
     """Export `program` into `folder`: the model without metadata, examples, and what was found.
 
-    `source` is the file that it is from; None: it is from memory.  `names` are names of dims by
-    input and axis, where the user gave some.
+    `source` is the file that it is from; None: it is from memory.  `options` say what the user
+    asked of its dims: what `torch_module.save_module` gives.
     Raises AOTC-I121 (exporter), I122 (device) and I125 (buffers).
     """
     import torch
@@ -137,8 +139,10 @@ def capture_program(
     refuse_mutation(exported.exported_program)
     model = exported.model
     inputs = {value.name: value for value in model.graph.inputs}
+    names = options.get("asked", {}).get("names", {})
     renamed, captured_dims, ranges = name_dims(program, model, names)
     rename_symbols(model, renamed)
+    guards = tuple(getattr(program, "_guards_code", None) or ())
     outputs = name_outputs(program, model)
     modules = take_modules(model)
     (folder / MODULES).write_text(json.dumps(modules))
@@ -158,19 +162,23 @@ def capture_program(
         opset=model.opset_imports.get("", 0),
         decomposed=decomposed(program, exported.exported_program),
         dims=captured_dims,
-        guards=tuple(getattr(program, "_guards_code", None) or ()),
+        guards=guards,
         weights_sha256=weights_digest(program),
         branches=tuple(branches(program)),
         custom_operators=custom_operators(program),
         modules=len({path for path, _ in modules.values() if path}),
     )
-    return Captured(
+    captured = Captured(
         framework=framework,
         outputs=outputs,
         dims=ranges,
+        relations=tuple(relations(captured_dims)),
+        conditions=tuple(dict.fromkeys(conditions(guards, captured_dims, model))),
         examples=EXAMPLES if examples else "",
         modules=MODULES,
     )
+    shapes = {value.name: tuple(value.shape or ()) for value in model.graph.inputs}
+    return with_asked(captured, options, shapes)
 
 
 def refuse_devices(program: ExportedProgram) -> None:
@@ -213,9 +221,15 @@ def _drop_derived_constraints(program: ExportedProgram) -> None:
 
     That of their symbols stands beside.
     """
-    constraints = program.range_constraints
-    for key in [key for key in constraints if not getattr(key, "is_symbol", False)]:
-        del constraints[key]
+    held = [program.range_constraints]
+    for node in program.graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is not None and mode.shape_env is not None:
+            held.append(mode.shape_env.var_to_range)
+            break
+    for constraints in held:
+        for key in [key for key in constraints if not getattr(key, "is_symbol", False)]:
+            del constraints[key]
 
 
 def export(program: ExportedProgram) -> Any:
@@ -301,7 +315,7 @@ def name_dims(
         if high is not None:
             ranges[name] = DimRange(min=max(low or 0, 1), max=high)
         elif step := _multiple(text):
-            ranges[name] = DimRange(min=0, max=0, multiple_of=step, bounded=False)
+            ranges[name] = DimRange.from_json({"multiple_of": step})
     return renamed, tuple(dims), ranges
 
 
@@ -321,6 +335,44 @@ def _multiple(expression: str) -> int:
     """Of `4*s0`, the 4; 0 for other texts."""
     match = re.fullmatch(r"(\d{1,6})\*[A-Za-z_]\w*", expression)
     return int(match[1]) if match else 0
+
+
+def relations(dims: Sequence[CapturedDim]) -> Iterator[str]:
+    """Of dims that are sums of others, such as `s0 + 1`: the relation, as a profile has it."""
+    called = {dim.symbol: dim.name for dim in dims if _SYMBOL.fullmatch(dim.symbol)}
+    for dim in dims:
+        if dim.symbol in called or not _SUM.fullmatch(dim.symbol):
+            continue
+        symbols = set(_SYMBOL.findall(dim.symbol))
+        if symbols and symbols <= called.keys():
+            total = _SYMBOL.sub(lambda found: quoted(called[found[0]]), dim.symbol)
+            yield f"{quoted(dim.name)} = {total}"
+
+
+def conditions(
+    guards: Sequence[str], dims: Sequence[CapturedDim], model: ir.Model
+) -> Iterator[str]:
+    """Guards and smallest sizes of a program, as conditions on the model's dims."""
+    for dim in dims:
+        if dim.min is not None and dim.max is None:
+            yield f"{quoted_dim(dim.name)} >= {dim.min}"
+    shapes = {value.name: tuple(value.shape or ()) for value in model.graph.inputs}
+
+    def size_of(found: re.Match[str]) -> str:
+        name = "_".join([found[1], *re.findall(r"\w+", found[2])])
+        axis = int(found[3])
+        size = shapes[name][axis]
+        return str(size) if isinstance(size, int) else quoted_dim(str(size.value))
+
+    for guard in guards:
+        try:
+            text = _SIZE.sub(size_of, guard)
+        except (KeyError, IndexError):
+            continue
+        found = read_condition(text)
+        sides = text.split(" == ")
+        if found is not None and not (len(sides) == 2 and sides[0] == sides[1]):
+            yield text
 
 
 def rename_symbols(model: ir.Model, renamed: Mapping[str, str]) -> None:
