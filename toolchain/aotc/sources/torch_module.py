@@ -30,7 +30,8 @@ _LOGGER: Final = "torch.fx.experimental.symbolic_shapes"
 _GUARD: Final = re.compile(r"eval (.+?) \[guard added\]")
 _SYMBOL: Final = re.compile(r"create_symbol (\w+) = -?\d+ for L\['(\w+)'\](.*?)\.size\(\)\[(\d+)\]")
 _ONE_SIZE: Final = re.compile(r"set_replacement (\w+) = (\d+) ")
-_STANDARD: Final = sysconfig.get_paths()["stdlib"]
+_STANDARD: Final = f"{sysconfig.get_paths()['stdlib']}/"
+_AOTC: Final = f"{Path(__file__).parents[1]}/"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -77,7 +78,8 @@ def export_module(
                     module, tuple(arguments), dict(keywords or {}), dynamic_shapes=dynamic_shapes
                 )
         except Exception as error:
-            raise _refusal(error) from None
+            told = [place for _, place in messages if place]
+            raise _refusal(error, told[-1] if told else "") from None
     names, asked = _asked(program, tuple(arguments), dict(keywords or {}), dynamic_shapes)
     guards, reasons = _told(messages)
     return program, AskedDims(names=names, asked=asked, guards=guards, reasons=reasons)
@@ -266,21 +268,22 @@ def _asked(
 
 def own_place(file: str, line: int) -> str:
     """`folder/file.py:12` of a place in the user's code; empty for one in torch, aotc or Python."""
-    path = Path(file)
-    if file.startswith("<") or {"torch", "aotc"}.intersection(path.parts) or _is_standard(file):
-        return ""
-    return f"{'/'.join(path.parts[-2:]).lstrip('/')}:{line}"
+    _, installed, below = file.rpartition("/site-packages/")
+    if installed:
+        foreign = below.startswith(("torch/", "aotc/", "functorch/"))
+    else:
+        foreign = file.startswith(("<", _STANDARD, _AOTC))
+    return "" if foreign else f"{'/'.join(Path(file).parts[-2:]).lstrip('/')}:{line}"
 
 
-def _is_standard(file: str) -> bool:
-    return file.startswith(_STANDARD) and "site-packages" not in file
+def _refusal(error: Exception, last: str = "") -> AotcError:
+    """The refusal of a module that torch does not export, at the innermost line of its own code.
 
-
-def _refusal(error: Exception) -> AotcError:
-    """The refusal of a module that torch does not export, at the innermost line of its own code."""
+    Where the error has none, that is the `last` line at which torch decided something for good.
+    """
     import traceback
 
-    place = ""
+    place = last
     for frame in traceback.extract_tb(error.__traceback__):
         place = own_place(frame.filename, frame.lineno or 0) or place
     text = re.sub(r"\x1b\[\d+m", "", inspect.cleandoc(str(error)))

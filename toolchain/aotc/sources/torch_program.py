@@ -22,7 +22,7 @@ from aotc.sources.base import (
     CaptureRequest,
     Importer,
 )
-from aotc.sources.torch_module import with_asked
+from aotc.sources.torch_module import own_place, with_asked
 from aotc.spec.codec import Json
 from aotc.spec.conditions import quoted_dim, read_condition
 from aotc.spec.framework_capture import CapturedBranch, CapturedDim, FrameworkCapture
@@ -428,13 +428,9 @@ def module_path(scopes: str) -> str:
 
 
 def place_in_code(trace: str) -> str:
-    """The innermost place in code that is not torch's own, as `folder/file.py:12`."""
-    frames = [(path, line) for path, line in _FRAME.findall(trace) if not path.startswith("<")]
-    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
-    if not own:
-        return ""
-    path, line = own[-1]
-    return f"{'/'.join(Path(path).parts[-2:]).lstrip('/')}:{line}"
+    """The innermost place in code that is not torch's own, as `folder/file.py:12`; empty: none."""
+    places = (own_place(path, int(line)) for path, line in _FRAME.findall(trace))
+    return next((place for place in reversed([*places]) if place), "")
 
 
 def weights_digest(program: ExportedProgram) -> str:
