@@ -13,7 +13,7 @@ from aotc.base.text import listed
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import exact_answers, unjudged_findings
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
-from aotc.pipeline.plan import require_gated_outputs, stated_crops
+from aotc.pipeline.plan import captured_conditions, require_gated_outputs, stated_crops
 from aotc.pipeline.shown import judge_branches, require_branches, with_shown
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
@@ -67,6 +67,7 @@ def analyze(
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
             "crops": stated_crops(source, context),
             "stated": {name: encode(spec) for name, spec in ranges.items()},
+            "conditions": [encode(each) for each in captured_conditions(source)],
             "probe": encode(profile.probe),
             # What other providers compile holds within one range.
             "further": all(

@@ -56,7 +56,7 @@ _COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
-_EMPTY_CODES: Final = WRONG | {"AOTC-R005"}
+_EMPTY_CODES: Final = WRONG | {"AOTC-R005", "AOTC-I126"}
 # As ONNX Runtime tells which node failed, and what its change of layouts adds to the name.
 _FAILED: Final = re.compile(r"while running \S+ node\. Name:'([^']+)'")
 _OF_LAYOUT: Final = re.compile(r"_token_\d+$")

@@ -21,6 +21,7 @@ from aotc.base.progress import watched
 from aotc.base.records import record, replace
 from aotc.base.text import is_utf8
 from aotc.host.probe import probe
+from aotc.pipeline.against_framework import against_framework, judge_dims
 from aotc.pipeline.analyze import analyze
 from aotc.pipeline.attempts import (
     Attempt,
@@ -54,6 +55,7 @@ from aotc.pipeline.prove import prove_all
 from aotc.pipeline.request import (
     BuildRequest,
     called_with,
+    in_files,
     refuse_artifact,
     requested_profile,
     target_of,
@@ -98,6 +100,8 @@ from aotc.pipeline.types import (
 )
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.session.worker_pool import Workers
+from aotc.sources.capturing import SourceTrust, take
+from aotc.sources.registry import importer_of
 from aotc.spec.attestations import format_instant
 from aotc.spec.codec import decode
 from aotc.spec.evidence import Evidence
@@ -126,9 +130,14 @@ _LAST: Final = sys.maxsize
 
 @called_with(BuildRequest)
 def build(request: BuildRequest) -> BuildReport:
-    """Build a signed artifact from an ONNX model, and prove it against the model.
+    """Build a signed artifact from a model, and prove it against the model.
 
-    `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
+    `model` is the path of an ONNX file or of a framework's source, such as `model.pt2`, or the
+    bytes of a self-contained ONNX model; or it is a `torch.nn.Module`, which is exported with
+    `example_inputs`, a tuple of tensors or a mapping of names to them, and `dynamic_shapes` as
+    `torch.export.export` takes them, or an `ExportedProgram`.  What is captured from a framework
+    is proven against the framework's own answers; `trust_source` allows code of the source to run,
+    and `source_options` are its importer's.  `profile` and `target` are built-in
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
     profile's, and `values` states values of inputs by name (`"0.5..2.0"`, `"..time"`,
     `"8000,16000"`); `precision` and `random` replace the profile's, and `allow_unproven` allows
@@ -149,6 +158,11 @@ def build(request: BuildRequest) -> BuildReport:
     sizes of dims at which it was compared.  Raises `AotcError`, of exit status 3 if the input must
     be fixed, 1 if a gate failed; then nothing new is at `output`.
     """
+    with in_files(request) as given:
+        return _build_files(given)
+
+
+def _build_files(request: BuildRequest) -> BuildReport:
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
     label = provenance.build_label(request.builder_id, request.invocation_id, request.release)
@@ -225,7 +239,7 @@ def build(request: BuildRequest) -> BuildReport:
             rehearse(staged, workers, work / "check")
         # If a file was changed meanwhile, it is unknown which content was built.
         new = made.slot if not made.cached else None
-        if new is not None and inputs_digests(request.model, context) == made.given:
+        if new is not None and inputs_digests(request, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
         with clock.stage("answers") if earlier is not None else nullcontext():
@@ -306,7 +320,7 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
     `precision: auto` alone chooses is part of what is kept.
     """
     context = state.context
-    given = inputs_digests(request.model, context) if state.cache is not None else None
+    given = inputs_digests(request, context) if state.cache is not None else None
     choice, model = Choice(context=context), None
     if request.tuned_from is not None:
         choice = choose_as_before(Path(request.tuned_from), context)
@@ -337,8 +351,18 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
 
 
 def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
+    taken = None
+    importer = importer_of(request.model)
+    if importer is not None:
+        allowed = SourceTrust(trusted=request.trust_source, options=request.source_options)
+        with state.clock.stage("capture", importer.name):
+            folder = state.work / "capture"
+            taken = take(importer, str(request.model), folder, state.workers, allowed)
+            captured = taken.captured
+            found = (*captured.findings, *judge_dims(taken, state))
+            taken = replace(taken, captured=replace(captured, findings=found))
     with state.clock.stage("import"):
-        source = import_model(request.model, state)
+        source = import_model(taken.model if taken is not None else request.model, state, taken)
     state.journal.model_sha256 = source.capture.sha256
     require_interface(state.earlier, source.inputs, source.outputs)
     return source
@@ -356,7 +380,11 @@ def _analyzed(
     with state.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         if ranges is None:
             ranges = stated_ranges(source, state.context)
-        return analyze(source, ranges, state)
+        analyzed = analyze(source, ranges, state)
+    if source.taken is None:
+        return analyzed
+    with state.clock.stage("framework", source.taken.importer):
+        return against_framework(analyzed, state)
 
 
 def _built(
@@ -420,6 +448,7 @@ def _built(
         variants=tuple(item.evidence for item in proven),
         model_sha256=source.capture.sha256,
         noise=model.noise,
+        exported=model.exported,
         host={**provenance.describe_host(context.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence

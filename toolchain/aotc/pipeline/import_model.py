@@ -20,6 +20,7 @@ from aotc.pipeline.custom_ops import unused_libraries
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types, with_stated_values
 from aotc.pipeline.types import SourceModel
+from aotc.sources.base import Taken
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.manifest import Capture, Randomness, RandomNode
 from aotc.spec.payload import Finding, Value
@@ -41,8 +42,12 @@ _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
 
 
-def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
+def import_model(
+    model: str | Path | bytes, state: BuildState, taken: Taken | None = None
+) -> SourceModel:
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
+
+    `taken` is the capture that it is from: its findings, ranges and relations are the model's.
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
@@ -60,14 +65,17 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         path = Path(model).absolute()
         _refuse_undecodable(path)
         # Names in a manifest have no control characters.
-        name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
+        name = re.sub(r"[\x00-\x1f\x7f]", "_", taken.source_name if taken else Path(model).stem)
     folder = state.work / "import"
     try:
         result = state.workers.run(
             "aotc.pipeline.import_model:import_job",
             {
                 "path": str(path),
-                "relations": list(context.profile.relations),
+                "relations": [
+                    *context.profile.relations,
+                    *(taken.captured.relations if taken is not None else ()),
+                ],
                 "types": stated_half_types(context.profile),
                 "saturates": may_saturate(context.host),
                 "random": context.profile.random,
@@ -92,6 +100,12 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
     symbols = with_stated_values(decode(Symbols, result["symbols"]), context.profile)
     unused = unused_libraries(context.custom_ops, result["operators"])
     captured = replace(captured, findings=(*captured.findings, *unused))
+    if taken is not None:
+        captured = replace(
+            captured,
+            framework=taken.captured.framework,
+            findings=(*taken.captured.findings, *captured.findings),
+        )
     return SourceModel(
         path=path,
         name=name,
@@ -108,7 +122,11 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         relisted=result["relisted"],
         random=decode(Randomness, result["random"]) if result["random"] else None,
         operators={digest: tuple(names) for digest, names in result["operators"].items()},
-        states={Path(name): tuple(state) for name, state in result["states"].items()},
+        states={
+            **{Path(name): tuple(state) for name, state in result["states"].items()},
+            **(taken.states if taken is not None else {}),
+        },
+        taken=taken,
     )
 
 

@@ -99,7 +99,7 @@ def margins_job(request: Json) -> Json:
     errors = []
     for item in request["open"]:
         name, reference = item["output"], item["reference"]
-        inputs = partial(_loaded, reference["inputs"])
+        inputs = partial(loaded, reference["inputs"])
         golden = values.load(Path(reference["outputs"][name]))
         answer = values.load(Path(item["answer"]))
         judge = margins.judge(name, reference["name"], inputs, tolerance)
@@ -109,7 +109,8 @@ def margins_job(request: Json) -> Json:
     return errors
 
 
-def _loaded(files: Mapping[str, str]) -> dict[str, Data]:
+def loaded(files: Mapping[str, str]) -> dict[str, Data]:
+    """Values by name, from their files."""
     return {name: values.load(Path(path)) for name, path in files.items()}
 
 

@@ -36,6 +36,7 @@ from aotc.providers.named_backends import backend_of, backends_of
 from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.buckets import sizes_in_graph
 from aotc.spec.codec import Json
+from aotc.spec.conditions import Condition, read_condition
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import (
     ANY_OUTPUT,
@@ -274,7 +275,23 @@ def stated_ranges(source: SourceModel, context: BuildContext) -> Mapping[str, Di
             raise AotcError(
                 "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
             )
+    for name, spec in source.taken.captured.dims.items() if source.taken is not None else ():
+        dim = name if name in dims else source.symbols.dim(name)
+        if dim is not None:
+            ranges.setdefault(dim, spec)
     return ranges
+
+
+def captured_conditions(source: SourceModel) -> tuple[Condition, ...]:
+    """The conditions that a framework states of its program, by the names of dims after import."""
+    if source.taken is None:
+        return ()
+    found = (read_condition(text) for text in source.taken.captured.conditions)
+    return tuple(
+        each.renamed({name: source.symbols.dim(name) or name for name in each.dims})
+        for each in found
+        if each is not None
+    )
 
 
 def with_stated_values(symbols: Symbols, profile: Profile) -> Symbols:

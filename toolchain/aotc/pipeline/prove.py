@@ -84,6 +84,8 @@ from aotc.spec.yaml import DocumentPlaces
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+# Where parity is among what is judged of answers.
+_PARITY: Final = 1
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
     "like this host; or with --allow-unproven, and prove it later there: 'aotc attest --qualify'."
@@ -217,6 +219,7 @@ def prove(
     )
     placement = decode(Placement, value["placement"])
     answers = _judge_answers(comparisons, where, arithmetic, tolerance, lowered, context, together)
+    answers = _by_guilt(answers, lowered, runs, tolerance, where, state)
     breach = judge_together(
         (
             *answers,
@@ -333,6 +336,44 @@ def slice_request(lowered: LoweredModel) -> Json:
         },
         "arithmetic": arithmetic_of(lowered),
     }
+
+
+def _by_guilt(
+    answers: tuple[Judged, ...],
+    lowered: LoweredModel,
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    tolerance: Tolerance,
+    where: str,
+    state: BuildState,
+) -> tuple[Judged, ...]:
+    """The same; of parity that is breached, by the exporter if its model's answers are kept.
+
+    The framework's answers are those to compare with, where a model was captured from its source.
+    """
+    parity = answers[_PARITY]
+    exported = [
+        (replace(run, outputs=run.exported), sizes) for run, sizes in runs if run.exported
+    ]
+    if not parity.breaches or len(exported) < len(runs):
+        return answers
+    beside = state.below(f"beside-exported-{lowered.plan.name}")
+    _, comparisons = _run(lowered, exported, tolerance, beside)
+    arithmetic, context = arithmetic_of(lowered), state.context
+    again = _judge_answers(comparisons, where, arithmetic, tolerance, lowered, context)
+    if again[_PARITY].breaches:
+        return answers
+    what = "the variant keeps the exported model's answers, which are that far from the framework's"
+    first = parity.breaches[0]
+    error = AotcError(
+        "AOTC-N078",
+        f"{first.what}: {what}",
+        where=first.where,
+        expected=first.expected,
+        found=first.found,
+        place=first.place,
+    )
+    blamed = replace(parity, breaches=(error, *parity.breaches[1:]))
+    return (*answers[:_PARITY], blamed, *answers[_PARITY + 1 :])
 
 
 def _fails_by_slices(value: Json) -> bool:

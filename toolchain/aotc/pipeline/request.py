@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
 from aotc.base.errors import AotcError
+from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
+from aotc.sources.registry import importer_of
 from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import PRECISION_ALIASES, WantedPrecision, precision_meant
@@ -32,7 +35,11 @@ T = TypeVar("T")
 class BuildRequest:
     """The request of one build; see `aotc.build` for the meaning of each field."""
 
-    model: str | Path | bytes = field(kw_only=False)
+    model: Any = field(kw_only=False)
+    example_inputs: Any = field(default=None, kw_only=False)
+    dynamic_shapes: Any = None
+    trust_source: bool = False
+    source_options: Mapping[str, Json] = field(default_factory=dict)
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     precision: str | None = None
@@ -62,7 +69,10 @@ class BuildRequest:
     @property
     def name(self) -> str:
         """The model's name: that of its file without the suffix."""
-        return "model" if isinstance(self.model, bytes) else Path(self.model).stem
+        if isinstance(self.model, bytes):
+            return "model"
+        importer = importer_of(self.model)
+        return Path(self.model).stem if importer is None else importer.model_name(str(self.model))
 
     @property
     def output_path(self) -> Path:
@@ -88,7 +98,52 @@ class BuildRequest:
             stated["random"] = self.random
         if self.allow_unproven:
             stated["allow_unproven"] = True
+        if self.trust_source:
+            stated["trust_source"] = True
+        told = {key: value for key, value in self.source_options.items() if key != "asked"}
+        if told:
+            stated["source"] = told
         return stated
+
+
+@contextmanager
+def in_files(request: BuildRequest) -> Iterator[BuildRequest]:
+    """The request, with a module in memory saved to a file for as long as the context lasts.
+
+    Raises AOTC-I027 for a model that is none, and for example inputs of one in a file; I121.
+    """
+    from aotc.sources.torch_module import is_torch_module, module_name, save_module
+
+    model = request.model
+    if isinstance(model, str | Path | bytes):
+        if request.example_inputs is not None or request.dynamic_shapes is not None:
+            raise AotcError(
+                "AOTC-I027",
+                "example inputs and dynamic shapes are those of a module in memory",
+                where="aotc.build",
+                found=f"a model in {'bytes' if isinstance(model, bytes) else 'a file'}",
+            )
+        yield request
+        return
+    if not is_torch_module(model):
+        raise AotcError(
+            "AOTC-I027",
+            "this cannot be built",
+            where="aotc.build",
+            expected="a path, bytes of an ONNX model, a torch.nn.Module, or an ExportedProgram",
+            found=f"{type(model).__module__}.{type(model).__qualname__}",
+        )
+    with temporary_folder("module") as folder:
+        path, options = save_module(model, request.example_inputs, request.dynamic_shapes, folder)
+        output = request.output if request.output is not None else f"{module_name(model)}.aotc"
+        yield replace(
+            request,
+            model=path,
+            example_inputs=None,
+            dynamic_shapes=None,
+            source_options={**request.source_options, **options},
+            output=output,
+        )
 
 
 def called_with(

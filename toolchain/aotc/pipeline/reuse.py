@@ -20,11 +20,15 @@ from aotc.graph.external_data import external_files, locations, path_with_data
 from aotc.graph.model import model_bytes, parse_model, tensors
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.request import BuildRequest
 from aotc.pipeline.types import Artifact
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
+from aotc.sources.base import Importer
+from aotc.sources.registry import importer_of
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.evidence import Evidence
+from aotc.spec.json import canonical_json
 from aotc.spec.payload import Finding
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES
@@ -198,6 +202,9 @@ def model_digest(model: str | Path | bytes) -> str | None:
 
 
 def _model_digest(model: str | Path | bytes) -> str:
+    importer = importer_of(model)
+    if importer is not None:
+        return _source_digest(importer, str(model))
     if isinstance(model, bytes):
         parse_model(model, Path("model"))
         return hashlib.sha256(model).hexdigest()
@@ -209,6 +216,17 @@ def _model_digest(model: str | Path | bytes) -> str:
     held = tuple(tensors(parse_model(data, path)))
     for file in external_files(held, path_with_data(locations(held), path)):
         digest.update(f"{file.location}\0{file.sha256}".encode())
+    return digest.hexdigest()
+
+
+def _source_digest(importer: Importer, source: str) -> str:
+    """That of a framework's source: of its files, and of the versions of what captures it."""
+    files = importer.files(source)
+    if not files:
+        raise ValueError(source)
+    digest = hashlib.sha256(f"{importer.name} {sorted(importer.versions().items())}".encode())
+    for file in files:
+        digest.update(f"{file.name}\0{file_sha256(file)}".encode())
     return digest.hexdigest()
 
 
@@ -249,13 +267,16 @@ def fixtures_digest(context: BuildContext) -> str:
     return folder_digest(context.fixtures) if context.fixtures is not None else ""
 
 
-def inputs_digests(model: str | Path | bytes, context: BuildContext) -> dict[str, str] | None:
+def inputs_digests(request: BuildRequest, context: BuildContext) -> dict[str, str] | None:
     """Digests of all that a build reads of the user's; None if something cannot be read."""
-    digest = model_digest(model)
+    digest = model_digest(request.model)
     if digest is None:
         return None
     try:
         data = data_digests(context)
+        if request.source_options:
+            data["options"] = hashlib.sha256(canonical_json(request.source_options)).hexdigest()
+            digest = hashlib.sha256(f"{digest} {data['options']}".encode()).hexdigest()
         return {"model": digest, "fixtures": fixtures_digest(context), **data}
     except (OSError, ValueError, EOFError):
         return None

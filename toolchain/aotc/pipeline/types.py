@@ -21,9 +21,10 @@ from aotc.graph.view import GraphView
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import SessionUse
 from aotc.sizes.shown import OutputTraits
+from aotc.sources.base import Taken
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
-from aotc.spec.evidence import OutputNoise, VariantEvidence
+from aotc.spec.evidence import Comparison, OutputNoise, VariantEvidence
 from aotc.spec.manifest import Capture, ControlPath, Randomness
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
@@ -61,7 +62,8 @@ class SourceModel:
     output twice, and the staged graph once.  `random` is what was settled of random numbers, as the
     staged graph draws or takes them.  `operators` are those of the model that libraries have, as
     domain::op_type, by the library's sha256.  `states` are those in which the model's files were
-    read at first: later stages read them again.
+    read at first: later stages read them again.  `taken` is the framework's source that the model
+    was captured from; None: it was given.
     """
 
     path: Path
@@ -80,6 +82,7 @@ class SourceModel:
     random: Randomness | None = None
     operators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     states: Mapping[Path, FileState] = field(default_factory=dict)
+    taken: Taken | None = None
 
     def require_unchanged(self) -> None:
         """Raise AOTC-I086 if a file of the model was changed since it was read at first."""
@@ -104,7 +107,11 @@ class SourceModel:
 
 @record
 class ReferenceRun:
-    """One fixture: files of inputs and outputs, and the sizes of the dims."""
+    """One fixture: files of inputs and outputs, and the sizes of the dims.
+
+    `exported` are the answers of the model that a framework's exporter made, where `outputs` are
+    the framework's own.
+    """
 
     name: str
     origin: str
@@ -112,6 +119,7 @@ class ReferenceRun:
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]
     finite: bool
+    exported: Mapping[str, Path] = field(default_factory=dict)
 
     @classmethod
     def read(cls, item: Json, folder: Path) -> ReferenceRun:
@@ -186,6 +194,8 @@ class AnalyzedModel:
     sampled_lacks: Mapping[str, str] = field(default_factory=dict)
     # None: the model has no control flow, or it is not known what ran.
     branches: tuple[ControlPath, ...] | None = None
+    # The exported model's answers beside those of the framework that it is from.
+    exported: tuple[Comparison, ...] = ()
 
     def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
         """The runs that a variant is compared with."""

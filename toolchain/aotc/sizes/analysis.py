@@ -28,6 +28,7 @@ from aotc.sizes.showing import Showing
 from aotc.sizes.stated_values import fixtures_at_ends, refuse_stated_values, tried_values
 from aotc.sizes.trials import ENDED, Trial
 from aotc.spec.codec import Json, decode, encode
+from aotc.spec.conditions import Condition
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import ParitySpec
@@ -63,6 +64,7 @@ def analyze_job(request: Json) -> Json:
         seed=request["parity"].get("seed", ParitySpec().seed),
     )
     probe = decode(ProbeLimits, request["probe"])
+    reference.conditions = tuple(decode(Condition, item) for item in request["conditions"])
     reference.try_empty, reference.try_further = request["empties"], request["further"]
     reference.resume(request["deadly"], probe.run_seconds, request["done"], request["spent"])
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}

@@ -61,6 +61,7 @@ from aotc.sizes.trials import (
 )
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
+from aotc.spec.conditions import Condition
 from aotc.spec.payload import Finding, Value
 from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import DimRange, Domain, sizes_in_words
@@ -130,6 +131,8 @@ class Reference:
         self.dims = free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
         self.try_empty = self.try_further = True
+        # Those of a framework's program: other sizes are not tried.
+        self.conditions: Sequence[Condition] = ()
 
     @property
     def hints(self) -> Hints:
@@ -189,6 +192,8 @@ class Reference:
 
         That is, once the model ran anywhere, and not at size 0.
         """
+        if (refused := self._refused_by(sizes)) is not None:
+            return Trial(ok=False, error=f"the framework's program takes only {refused.text}")
         number = self._value_sets.number(sizes)
         first = self._trial_with(sizes, number)
         if first.ok or 0 in sizes.values() or first.error == _CRASHES:
@@ -200,6 +205,9 @@ class Reference:
             if (outcome := self._trial_with(sizes, other)).ok:
                 return outcome
         return first
+
+    def _refused_by(self, sizes: Mapping[str, int]) -> Condition | None:
+        return next((each for each in self.conditions if not each.holds(sizes)), None)
 
     def _values_to_try(self) -> Iterator[Alternative]:
         hints = self._value_sets.hints(self._value_sets.first)
@@ -227,7 +235,8 @@ class Reference:
         wanted = [
             sizes
             for sizes in several
-            if 0 not in sizes.values()
+            if self._refused_by(sizes) is None
+            and 0 not in sizes.values()
             and not self._recall(sizes)
             and _with_number(sizes, self._value_sets.number(sizes)) not in self._deadly
         ]

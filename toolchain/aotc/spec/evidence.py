@@ -359,6 +359,10 @@ class Evidence:
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
     model_sha256: Annotated[str, "sha256 of the model file"] = ""
     tuned_model_sha256: Annotated[str, "sha256 of the model file that --tune measured"] = ""
+    exported: Annotated[
+        tuple[Comparison, ...],
+        "of the model that a framework's exporter made, unoptimized, beside the framework's answers",
+    ] = ()
 
 
 # Which nodes make a variant in a lower precision too inexact.

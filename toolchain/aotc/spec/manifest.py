@@ -15,6 +15,7 @@ from aotc.base.records import field, record, replace
 from aotc.base.text import listed
 from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
+from aotc.spec.framework_capture import FrameworkCapture
 from aotc.spec.payload import (
     CHUNK_BYTES,
     NAME,
@@ -295,6 +296,9 @@ class Capture:
         Mapping[str, int], "removed from the graphs: bytes of doc_string and metadata_props"
     ] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    framework: Annotated[
+        FrameworkCapture | None, "how a framework's source became this model; unset: it was given"
+    ] = None
 
 
 # Consistency of the shapes of a manifest: buckets, relations, padding and fixtures.

@@ -141,6 +141,12 @@ class GateSpec:
         "proof; unset: that is a finding",
     ] = None
 
+    dims: Annotated[
+        Literal["dynamic"] | None,
+        "dynamic: a build from a framework's source fails where a dim that was asked to be dynamic "
+        "became static, or no dim is free; unset: that is a finding",
+    ] = None
+
     @property
     def measures_noise(self) -> bool:
         """Whether the original is computed in float64."""

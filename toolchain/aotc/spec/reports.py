@@ -388,6 +388,10 @@ class ArtifactSummary:
         tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
     ] = ()
     random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
+    exported: Annotated[
+        tuple[OutputError, ...],
+        "of a model that a framework's exporter made, worst beside the framework's answers",
+    ] = ()
 
 
 @record

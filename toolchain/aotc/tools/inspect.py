@@ -21,7 +21,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, decode
-from aotc.spec.evidence import Evidence, OutputError, VariantEvidence, worst_of
+from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidence, worst_of
 from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Traffic
@@ -72,7 +72,8 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
         require_model_file(place)
         from aotc.trust.archive import is_packed
 
-        if not is_packed(place):
+        # Sources of frameworks are zip archives, too.
+        if not is_packed(place) or _is_source(place):
             if traffic is not None:
                 raise AotcError(
                     "AOTC-I027",
@@ -178,6 +179,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             tuning=evidence.tuning if evidence is not None else (),
             branches=manifest.branches,
             random=manifest.random,
+            exported=_worst_of_each(evidence.exported) if evidence is not None else (),
         ),
         findings=(
             *manifest.findings,
@@ -186,6 +188,12 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
+
+
+def _is_source(path: Path) -> bool:
+    from aotc.sources.registry import importer_of
+
+    return importer_of(path) is not None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
@@ -341,15 +349,19 @@ def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummar
 
 def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
     """For each output, the worst value of every measure over all comparisons, and all together."""
+    return tuple(
+        replace(error, worst_slice=worst_of(error.worst_slice, evidence.together.get(error.output)))
+        for error in _worst_of_each(evidence.comparisons)
+    )
+
+
+def _worst_of_each(comparisons: Sequence[Comparison]) -> tuple[OutputError, ...]:
     worst: dict[str, OutputError] = {}
-    for comparison in evidence.comparisons:
+    for comparison in comparisons:
         for error in comparison.outputs:
             known = worst.get(error.output)
             worst[error.output] = error if known is None else _worse(known, error)
-    return tuple(
-        replace(error, worst_slice=worst_of(error.worst_slice, evidence.together.get(name)))
-        for name, error in worst.items()
-    )
+    return tuple(worst.values())
 
 
 def _worse(one: OutputError, other: OutputError) -> OutputError:
@@ -617,7 +629,8 @@ def _text(data: Json, *path: str) -> str:
 def inspect_model(path: Path) -> InspectReport:
     """Describe a model file without running it.
 
-    Raises I001 to I007, I010, and I019 if onnx is not installed.
+    A framework's source is captured for that, in the sandbox, and what it became is described.
+    Raises I001 to I007, I010, I019 if onnx is not installed, and what capturing raises.
     """
     try:
         from aotc.session.capture import read_capture
@@ -630,7 +643,15 @@ def inspect_model(path: Path) -> InspectReport:
             where=str(path),
             fix=install_extra("cpu"),
         ) from None
-    source, inputs, outputs = read_capture(path)
+    from aotc.sources.capturing import captured
+
+    with captured(path) as taken:
+        source, inputs, outputs = read_capture(taken.model if taken is not None else path)
+        if taken is not None:
+            found = taken.captured
+            source = replace(
+                source, framework=found.framework, findings=(*found.findings, *source.findings)
+            )
     return InspectReport(
         kind="model",
         path=str(path),

@@ -273,9 +273,16 @@ def _dependencies(
     manifest: Manifest, materials: Materials, libraries: Iterable[Library]
 ) -> list[Json]:
     source = manifest.source
-    found: list[Json] = [
-        _resource(materials.model, source.sha256, role="model", size=str(source.size))
-    ]
+    found: list[Json] = []
+    name, role = materials.model, "model"
+    if (framework := source.framework) is not None:
+        stated = {"revision": framework.revision} if framework.revision else {}
+        found = [
+            _resource(file.name, file.sha256, role="model", size=str(file.size), **stated)
+            for file in framework.files
+        ]
+        name, role = f"{manifest.name}.onnx", "exported model"
+    found.append(_resource(name, source.sha256, role=role, size=str(source.size)))
     found += [
         _resource(file.location, file.sha256, role="external data", size=str(file.size))
         for file in source.external_data

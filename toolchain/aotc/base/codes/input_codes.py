@@ -290,6 +290,45 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The variant consists of several graphs by size, of which a folder holds one; or two of its files would have one "
      "name there.",
      "Name one of its graphs with --variant: 'aotc inspect ARTIFACT' lists them."),
+    # sources of frameworks
+    ("AOTC-I120", "program cannot be loaded", INPUT,
+     "PyTorch cannot load the exported program: a newer version saved it, or the file is damaged. What saved it and "
+     "what is installed is shown.",
+     "Install the version of torch that saved it, or a newer one; or export the program again with the installed one."),
+    ("AOTC-I121", "framework cannot export the source", INPUT,
+     "The framework's own exporter to ONNX ended with an error. The operator and the line of the user's code that calls it "
+     "are shown where the exporter names them.",
+     "Change the line that is named, or install a newer version of the framework or its exporter."),
+    ("AOTC-I122", "program is for another device", INPUT,
+     "Weights or constants of the exported program are on a device such as CUDA. The reference is computed on the CPU.",
+     "Move it before saving: torch.export.passes.move_to_device_pass(program, 'cpu'); or export the module on the CPU."),
+    ("AOTC-I123", "source has no dynamic dims", FINDING,
+     "All inputs of the captured program have fixed sizes: the artifact takes these only.",
+     "Export with dynamic_shapes, such as {'x': {0: torch.export.Dim.AUTO}}, if calls have other sizes."),
+    ("AOTC-I124", "dim that was asked to be dynamic is static", FINDING,
+     "The framework made a dim static that the user asked to be dynamic, as the code takes one size only or decides by "
+     "it. The artifact takes that size only.",
+     "Change the code that is named so that it takes other sizes; or state the size, if there is only one."),
+    ("AOTC-I125", "program changes its buffers", INPUT,
+     "A call of the program changes buffers or inputs, which the next call would read. An ONNX model keeps nothing "
+     "between calls.",
+     "Pass the state as an input and return it as an output; or call module.eval() before the export, if they are "
+     "statistics of training."),
+    ("AOTC-I126", "framework does not answer", INPUT,
+     "The framework itself fails on inputs that the exported ONNX model answers: there is no reference to compare with.",
+     "Bound the dims to the sizes that the framework takes (--dim), or give inputs that it takes with --fixtures."),
+    ("AOTC-I127", "source runs code", INPUT,
+     "Capturing this source runs code of it, which could do anything that you can.",
+     "If you trust its author, add --trust-source; or export it to a format that holds no code, such as .pt2."),
+    ("AOTC-I128", "dims are static, which the profile's gate forbids", NO,
+     "The profile says 'gates: {dims: dynamic}', and a dim that was asked to be dynamic has one size in the captured "
+     "program, or none of its dims is free.",
+     "Change the code that is named so that it takes other sizes, and state dynamic_shapes in the export; or take the "
+     "gate out of the profile."),
+    ("AOTC-I129", "framework's answers are no reference", FINDING,
+     "The answers of the framework could not be compared with, as the finding says. The exported ONNX model, without "
+     "optimizations, is the reference alone: what the exporter changed is not known.",
+     "Nothing to do, if you trust the exporter."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

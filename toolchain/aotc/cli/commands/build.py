@@ -52,9 +52,18 @@ _REPORT: Final = "Add --report FILE, or -.md for Markdown on standard output."
 )
 def build(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file; - is standard input")
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            parser=Path,
+            help="ONNX file (- is standard input), or a framework's source, such as model.pt2",
+        ),
     ],
     *,
+    trust_source: Annotated[
+        bool,
+        typer.Option("--trust-source", help="run code of the source, where capturing it needs that"),
+    ] = False,
     profile: Profile = "edge",
     target: Annotated[
         str | None,
@@ -299,6 +308,7 @@ def build(
             run.beside(earlier, signer)
         report = run_pipeline(
             given,
+            trust_source=trust_source,
             profile=profile,
             target=target,
             precision=precision,

@@ -35,6 +35,7 @@ from aotc.report.sheets.artifact import (
     random_table,
     shapes_sheet,
 )
+from aotc.report.sheets.capture import capture_sheet
 from aotc.report.sheets.judged import run_sheet
 from aotc.report.sheets.variants import (
     exactness_sheet,
@@ -78,6 +79,7 @@ def claims_section(report: InspectReport, summary: ArtifactSummary) -> Element:
     sheet: Sheet = [
         Note(said),
         Facts([*identity(report), *more]),
+        *capture_sheet(report.source.framework, summary.exported),
         claims_table(summary.claims),
     ]
     return section("claims", "Origin and signatures", *elements(sheet))

@@ -22,6 +22,7 @@ from aotc.report.sheet import (
     span,
     table,
 )
+from aotc.report.sheets.capture import capture_sheet, captured_text
 from aotc.report.sheets.variants import (
     cost_table,
     exactness_sheet,
@@ -56,7 +57,8 @@ def inspect_view(report: InspectReport) -> Sheet:
 def tables(report: InspectReport) -> Sheet:
     """Inputs and outputs, shapes, variants or operators, findings and problems."""
     artifact = report.artifact
-    parts = shapes_sheet(report)
+    exported = artifact.exported if artifact is not None else ()
+    parts = [*capture_sheet(report.source.framework, exported), *shapes_sheet(report)]
     if artifact is None:
         parts.append(_operators(report.source))
     else:
@@ -125,7 +127,10 @@ def _reached_by(path: ControlPath) -> str:
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
     """Labels and texts that say what it is; `signer` in place of the claimed signers."""
     artifact = report.artifact
+    framework = report.source.framework
     rows = [("model", model_text(report.source)), ("source", _source(report.source))]
+    if framework is not None:
+        rows.append(("captured", f"from {captured_text(framework)}"))
     if artifact is None:
         return rows
     made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"

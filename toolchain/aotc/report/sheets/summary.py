@@ -37,6 +37,7 @@ from aotc.report.sheets.artifact import (
     tables,
     value_text,
 )
+from aotc.report.sheets.capture import captured_text
 from aotc.report.sheets.variants import (
     gates_text,
     measured_elsewhere,
@@ -90,9 +91,11 @@ def _screen(
 ) -> Screen:
     """At most twenty lines, whatever it holds and its names are."""
     artifact = report.artifact
+    framework = report.source.framework
     sizes = sizes_text(report.domain) if report.domain is not None else {}
     rows = [
         ("model", model_text(report.source)),
+        ("captured", captured_text(framework) if framework is not None else ""),
         ("inputs", first([_named(value) for value in report.inputs], _MAX_LISTED)),
         ("outputs", first([_named(value) for value in report.outputs], _MAX_LISTED)),
         ("sizes", first([f"{name} {text}" for name, text in sizes.items()], _MAX_LISTED)),

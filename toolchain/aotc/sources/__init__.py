@@ -1,0 +1,1 @@
+"""Sources other than ONNX files: importers, one a file, and their answers as the reference."""

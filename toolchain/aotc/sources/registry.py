@@ -1,0 +1,50 @@
+"""The importers there are, by name, and the one that a source is for."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from aotc.base.registry import Registry
+from aotc.sources.base import Importer
+
+GROUP: Final = "aotc.importers"
+"""Entry points of this group name an importer's class, as a row here does."""
+
+# The first that recognizes a source takes it.
+IMPORTERS: Final = Registry(
+    "importer",
+    (("torch", "aotc.sources.torch_program:TorchProgram"),),
+)
+# What is an ONNX model by its name is looked at no further.
+_ONNX: Final = (".onnx", ".ort", ".pb", ".onnxtxt")
+
+
+def importer_of(source: str | Path | bytes) -> Importer | None:
+    """The importer that takes `source`; None: it is an ONNX model, or nothing that is known."""
+    if isinstance(source, bytes):
+        return None
+    text = str(source)
+    if text.lower().endswith(_ONNX):
+        return None
+    for name in IMPORTERS:
+        importer: Importer = IMPORTERS.load(name)()
+        if importer.recognizes(text):
+            return importer
+    for entry in metadata.entry_points(group=GROUP):
+        importer = entry.load()()
+        if importer.recognizes(text):
+            return importer
+    return None
+
+
+def importer_named(name: str) -> Importer:
+    """The importer called `name`; raises `LookupError` if there is none."""
+    if name in IMPORTERS:
+        importer: Importer = IMPORTERS.load(name)()
+        return importer
+    for entry in metadata.entry_points(group=GROUP, name=name):
+        other: Importer = entry.load()()
+        return other
+    raise LookupError(f"there is no importer {name!r}")
