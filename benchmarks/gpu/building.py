@@ -62,7 +62,7 @@ def builds(
     """Model, label and profile of each artifact that rows need, `lengths` apart."""
     for name in networks:
         network, model = NETWORKS[name], settings.model(name)
-        batches = settings.batches(network)
+        batches = settings.batches(network, only)
         first = settings.precisions(network)[0]
         once = {"load", *(["first_request"] if name in TUNED else [])}
         called = not {"calls", "kernels", "chains"}.isdisjoint(rows)

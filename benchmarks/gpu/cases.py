@@ -169,11 +169,12 @@ class Settings:
         """The number of repetitions."""
         return min(wanted, 3) if self.small else wanted
 
-    def batches(self, network: Network) -> tuple[int, ...]:
-        """The batches that are captured and measured."""
-        if not self.small:
-            return network.batches
-        return tuple(min(batch, 2 + place) for place, batch in enumerate(network.batches[:2]))
+    def batches(self, network: Network, only: Only = Only()) -> tuple[int, ...]:
+        """The batches that are captured and measured: all of them if `only` names none."""
+        found = network.batches
+        if self.small:
+            found = tuple(min(batch, 2 + place) for place, batch in enumerate(found[:2]))
+        return tuple(batch for batch in found if only.batch(batch)) or found
 
     def model(self, name: str) -> Path:
         """The path of an exported network."""

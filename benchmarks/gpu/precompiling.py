@@ -35,7 +35,7 @@ def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> li
             "settings": settings.to_json(),
             "network": name,
             "precision": precision,
-            "batches": [n for n in settings.batches(NETWORKS[name]) if only.batch(n)],
+            "batches": settings.batches(NETWORKS[name], only),
         }
         try:
             one_record(

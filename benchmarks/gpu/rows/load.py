@@ -24,12 +24,12 @@ OURS, PLAIN = "aotc", "plain session"
 
 
 def run(run: Run) -> None:
-    """Measure each wanted network in its first precision, with all its batches captured."""
+    """Measure each wanted network in its first precision, with its wanted batches captured."""
     settings = run.settings
     for case, network, model in run.cases("load"):
         with run.guarded("load", [case]):
             precision = settings.precisions(network)[0]
-            batches = settings.batches(network)
+            batches = settings.batches(network, run.only)
             fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
             plain = in_type(model, precision)
             path = artifact(settings, model, precision, fields)
@@ -50,9 +50,8 @@ def run(run: Run) -> None:
                     if turn:
                         samples[side].append(found["seconds"])
                         taken[side] = found["bytes"]
-            run.keep(
-                "load", {"case": case, "samples": samples, "bytes": taken, "build": how_built(path)}
-            )
+            found = {"bytes": taken, "build": how_built(path), "batches": batches}
+            run.keep("load", {"case": case, "samples": samples, **found})
 
 
 def loaded(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
