@@ -83,12 +83,11 @@ class TorchProgram(Importer):
         """The program's graph, run by PyTorch operator by operator."""
         return eager_answers(load_program(Path(request.source)), captured.outputs)
 
-
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers:
         """The exporter's own program: the exported model has the names of its values."""
         program = load_program(Path(request.source))
         _drop_derived_constraints(program)
-        return inner_values(export(program).exported_program)
+        return inner_values(export(program).exported_program, captured.outputs)
 
 
 def load_program(path: Path) -> ExportedProgram:
@@ -561,9 +560,13 @@ def eager_answers(program: ExportedProgram, outputs: Sequence[str]) -> Answers:
     return answer
 
 
-def inner_values(program: ExportedProgram) -> Answers:
-    """What runs the program operator by operator, and gives every tensor on the way."""
+def inner_values(program: ExportedProgram, outputs: Sequence[str]) -> Answers:
+    """What runs the program operator by operator, and gives every tensor on the way.
+
+    `outputs` are the names of its results that are tensors, in order.
+    """
     import torch
+    from torch.utils import _pytree
 
     torch.set_num_threads(1)
     module = program.module(check_guards=False)
@@ -583,8 +586,10 @@ def inner_values(program: ExportedProgram) -> Answers:
             torch.from_numpy(given[name].copy()) if name in given else None for name in order
         ]
         with torch.no_grad():
-            Noting(module).run(*arguments, enable_io_processing=False)
-        return found
+            result = Noting(module).run(*arguments, enable_io_processing=False)
+        leaves = [each for each in _pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
+        answers = (each.detach().cpu().numpy() for each in leaves)
+        return {**found, **dict(zip(outputs, answers, strict=True))}
 
     return answer
 

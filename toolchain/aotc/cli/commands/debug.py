@@ -37,9 +37,7 @@ def parity(
     ],
     model: Annotated[
         Path,
-        typer.Option(
-            "--model", metavar="MODEL", parser=Path, help="what it was built from"
-        ),
+        typer.Option("--model", metavar="MODEL", parser=Path, help="what it was built from"),
     ],
     fixtures: Annotated[
         Path | None,
