@@ -136,6 +136,10 @@ Json = Annotated[bool, typer.Option("--json", help="print one JSON document, and
 Summary = Annotated[
     bool, typer.Option("--summary", help="show one screen: the result and the most important facts")
 ]
+TrustSource = Annotated[
+    bool,
+    typer.Option("--trust-source", help="run code of the source, where capturing it needs that"),
+]
 Force = Annotated[bool, typer.Option("--force", help="replace an output that exists")]
 
 Reports = Annotated[

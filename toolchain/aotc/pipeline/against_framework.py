@@ -79,7 +79,7 @@ def against_framework(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedMod
 
 
 def judge_dims(taken: Taken, state: BuildState) -> tuple[Finding, ...]:
-    """AOTC-I124 for each dim that was to be dynamic, I123 without any; the gate on it raises I128."""
+    """AOTC-I124 for each dim that was to be dynamic, I123 without any; the gate raises I128."""
     found = taken.captured.framework
     findings = [
         Finding(
@@ -185,9 +185,7 @@ def _compared(
         "tolerance": encode(tolerance),
         "arithmetic": arithmetic,
         "original": original_request(source.answering, decided),
-        "parted": {
-            name: [encode(axis) for axis in axes] for name, axes in analyzed.parted.items()
-        },
+        "parted": {name: [encode(axis) for axis in axes] for name, axes in analyzed.parted.items()},
     }
     comparisons = _run(runs, request, "exporter", state)
     only_slices = {
@@ -259,9 +257,7 @@ def exporter_job(request: Json) -> Json:
             error = compare(golden, exported, tolerance, name, None, beside, judge)
             errors.append(error)
         comparisons.append(
-            Comparison(
-                fixture=reference["name"], sizes=reference["sizes"], outputs=tuple(errors)
-            )
+            Comparison(fixture=reference["name"], sizes=reference["sizes"], outputs=tuple(errors))
         )
     return [encode(item) for item in comparisons]
 

@@ -351,9 +351,7 @@ def _by_guilt(
     The framework's answers are those to compare with, where a model was captured from its source.
     """
     parity = answers[_PARITY]
-    exported = [
-        (replace(run, outputs=run.exported), sizes) for run, sizes in runs if run.exported
-    ]
+    exported = [(replace(run, outputs=run.exported), sizes) for run, sizes in runs if run.exported]
     if not parity.breaches or len(exported) < len(runs):
         return answers
     beside = state.below(f"beside-exported-{lowered.plan.name}")

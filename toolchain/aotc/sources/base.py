@@ -122,6 +122,10 @@ class Importer(ABC):
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
 
+    def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers | None:
+        """As `answering`, but values inside, by the names that the ONNX model has; None: none."""
+        return None
+
     def versions(self) -> dict[str, str]:
         """The versions of its distributions that are installed."""
         found = {}
@@ -223,12 +227,30 @@ def answers_job(request: Json) -> Json:
     return found
 
 
+def inner_job(request: Json) -> Json:
+    """In the worker: files of the values inside the framework's program on `inputs`, by name."""
+    from aotc.base.files.names import file_names
+    from aotc.graph import values
+
+    importer = _importer(request["importer"])
+    captured = decode(Captured, request["captured"])
+    asked = decode(CaptureRequest, request["request"])
+    inside = importer.inside(asked, Path(request["folder"]), captured)
+    if inside is None:
+        return {}
+    found = inside({name: values.load(Path(path)) for name, path in request["inputs"].items()})
+    place = Path("inside")
+    place.mkdir()
+    files = file_names(found, ".npy")
+    return {name: str(values.save(found[name], place / file)) for name, file in files.items()}
+
+
 def _as(exported: Data, own: Data) -> Data:
     """`own`, in the type of the `exported` model where both are floats: a profile may change it."""
-    kinds = getattr(exported, "dtype", None), getattr(own, "dtype", None)
-    if None in kinds or kinds[0] == kinds[1] or not {each.kind for each in kinds} <= {*"fV"}:
+    wanted, given = getattr(exported, "dtype", None), getattr(own, "dtype", None)
+    if wanted is None or given is None or wanted == given:
         return own
-    return own.astype(kinds[0])
+    return own.astype(wanted) if {wanted.kind, given.kind} <= {*"fV"} else own
 
 
 def _importer(name: str) -> Importer:

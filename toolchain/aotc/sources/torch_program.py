@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
 
+# Protobuf knows no messages of 2 GiB; nor is one read twice that has its weights inside.
+_MAX_PLAIN_BYTES: Final = 1 << 30
 _SUFFIX: Final = ".pt2"
 _ZIP: Final = b"PK\x03\x04"
 # What torch.export assumes of every dim that it makes dynamic, whether or not the program needs it.
@@ -82,6 +84,13 @@ class TorchProgram(Importer):
         return eager_answers(load_program(Path(request.source)), captured.outputs)
 
 
+    def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers:
+        """The exporter's own program: the exported model has the names of its values."""
+        program = load_program(Path(request.source))
+        _drop_derived_constraints(program)
+        return inner_values(export(program).exported_program)
+
+
 def load_program(path: Path) -> ExportedProgram:
     """The program in `path`, of whose file no code is run.
 
@@ -108,7 +117,9 @@ def made_by(path: Path) -> str:
     """The framework and version that saved the archive; empty if it does not say."""
     with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         with zipfile.ZipFile(path) as archive:
-            name = next(n for n in archive.namelist() if re.fullmatch(r"[^/]+/models/[^/]+\.json", n))
+            name = next(
+                n for n in archive.namelist() if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)
+            )
             version = json.loads(archive.read(name)).get("torch_version", "")
         return f"torch {version}" if version else ""
     return ""
@@ -281,7 +292,8 @@ def _export_failed(error: BaseException, program: ExportedProgram) -> AotcError:
 
 
 def _is_large(model: ir.Model) -> bool:
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values()) > 1 << 30
+    held = (value.const_value for value in model.graph.initializers.values())
+    return sum(tensor.nbytes for tensor in held if tensor is not None) > _MAX_PLAIN_BYTES
 
 
 # Dims: their names, ranges, and expressions.
@@ -302,20 +314,20 @@ def name_dims(
             if not isinstance(text, str):
                 continue
             places.setdefault(text, []).append(f"{value.name}.{axis}")
-            own = names.get(value.name, {}).get(str(axis))
+            own = names.get(str(value.name), {}).get(str(axis))
             if own:
                 called[text] = own
     constraints = {str(symbol): found for symbol, found in program.range_constraints.items()}
     renamed, dims, ranges = {}, [], {}
     for text, where in places.items():
-        value_name, _, axis = where[0].rpartition(".")
-        name = renamed[text] = called.get(text) or f"{value_name}_{axis}"
+        name = renamed[text] = called.get(text) or where[0].replace(".", "_")
         low, high = _bounds(constraints.get(text))
         dims.append(CapturedDim(name=name, inputs=tuple(where), min=low, max=high, symbol=text))
         if high is not None:
             ranges[name] = DimRange(min=max(low or 0, 1), max=high)
-        elif step := _multiple(text):
-            ranges[name] = DimRange.from_json({"multiple_of": step})
+        elif (step := _multiple(text)) or low is not None:
+            # What is probed is enforced then, as sizes below answer otherwise than the framework.
+            ranges[name] = DimRange.from_json({"multiple_of": step or 1})
     return renamed, tuple(dims), ranges
 
 
@@ -534,7 +546,9 @@ def eager_answers(program: ExportedProgram, outputs: Sequence[str]) -> Answers:
         flat = [
             torch.from_numpy(given[name].copy())
             if isinstance(name, str) and name in given
-            else None if isinstance(name, str) else name
+            else None
+            if isinstance(name, str)
+            else name
             for name in names
         ]
         args, kwargs = _pytree.tree_unflatten(flat, spec)
@@ -543,6 +557,34 @@ def eager_answers(program: ExportedProgram, outputs: Sequence[str]) -> Answers:
         tensors = [each for each in _pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
         found = (each.detach().cpu().numpy() for each in tensors)
         return dict(zip(outputs, found, strict=True))
+
+    return answer
+
+
+def inner_values(program: ExportedProgram) -> Answers:
+    """What runs the program operator by operator, and gives every tensor on the way."""
+    import torch
+
+    torch.set_num_threads(1)
+    module = program.module(check_guards=False)
+    order = [node.target for node in module.graph.nodes if node.op == "placeholder"]
+
+    def answer(given: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+
+        class Noting(torch.fx.Interpreter):
+            def run_node(self, n: Any) -> Any:
+                value = super().run_node(n)
+                if n.op == "call_function" and isinstance(value, torch.Tensor):
+                    found[n.name] = value.detach().cpu().numpy()
+                return value
+
+        arguments = [
+            torch.from_numpy(given[name].copy()) if name in given else None for name in order
+        ]
+        with torch.no_grad():
+            Noting(module).run(*arguments, enable_io_processing=False)
+        return found
 
     return answer
 

@@ -52,7 +52,6 @@ class Condition:
         except (ArithmeticError, ValueError):
             return False
 
-
     def renamed(self, names: Mapping[str, str]) -> Condition:
         """The same condition, about dims of other names."""
         if all(names.get(dim, dim) == dim for dim in self.dims):
@@ -66,14 +65,14 @@ class _Renaming(ast.NodeTransformer):
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
 
-    def visit_Call(self, node: ast.Call) -> ast.expr:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.expr:
         arguments = [self.visit(argument) for argument in node.args]
         return ast.Call(func=node.func, args=arguments, keywords=[])
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> ast.expr:
         return _dim_node(self._names.get(node.id, node.id))
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         name = _subscript(node)
         return _dim_node(self._names.get(name, name))
 
@@ -149,8 +148,8 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _value(operand, sizes)
         case ast.BoolOp(op=op, values=parts):
-            found = [bool(_value(part, sizes)) for part in parts]
-            return all(found) if isinstance(op, ast.And) else any(found)
+            truths = [bool(_value(part, sizes)) for part in parts]
+            return all(truths) if isinstance(op, ast.And) else any(truths)
         case ast.Compare(left=left, ops=ops, comparators=others) if all(
             type(op) in _COMPARED for op in ops
         ):

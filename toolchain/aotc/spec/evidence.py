@@ -361,7 +361,7 @@ class Evidence:
     tuned_model_sha256: Annotated[str, "sha256 of the model file that --tune measured"] = ""
     exported: Annotated[
         tuple[Comparison, ...],
-        "of the model that a framework's exporter made, unoptimized, beside the framework's answers",
+        "of the model that a framework's exporter made, beside the framework's own answers",
     ] = ()
 
 
@@ -447,6 +447,8 @@ class NodeError:
     ] = None
     passed: Annotated[bool, "within the tolerance of the variant's outputs"] = True
     reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
+    module: Annotated[str, "path of the framework's module, such as encoder.layer.3"] = ""
+    place: Annotated[str, "in the user's code, as file:line"] = ""
 
 
 @record

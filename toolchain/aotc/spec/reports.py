@@ -529,6 +529,10 @@ class ParityDebugReport:
     )
     outputs: Annotated[tuple[OutputError, ...], "on `fixture`"]
     errors: NodeErrors
+    exported: Annotated[
+        NodeErrors | None,
+        "of the exported model beside the framework that it is from; unset: it was not captured",
+    ] = None
     submodel: FailingSubmodel | None = None
     findings: tuple[Finding, ...] = ()
     failed: tuple[Refusal, ...] = ()

@@ -38,6 +38,9 @@ from aotc.session.sessions import import_onnxruntime
 from aotc.session.slices import SliceLimits
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import read_fixtures
+from aotc.sources.base import Taken
+from aotc.sources.capturing import SourceTrust
+from aotc.sources.registry import importer_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import NodeErrors, OutputError
 from aotc.spec.manifest import Manifest
@@ -48,6 +51,7 @@ from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
 from aotc.spec.shapes import sizes_in_words
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.spec.versions import artifact_path
+from aotc.tools.debug_framework import captured_again, framework_errors, with_modules
 from aotc.tools.example_inputs import made_example
 from aotc.tools.inspect import ArtifactContents, read_artifact
 from aotc.tools.smallest_failing import (
@@ -74,6 +78,7 @@ def debug_parity(
     fixtures: Path | None = None,
     variant: str | None = None,
     output: Path | None = None,
+    trust_source: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> ParityDebugReport:
     """Compare a variant of `artifact` with the model that it was built from, node by node.
@@ -81,7 +86,9 @@ def debug_parity(
     Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
     are worst.  If an output is out of tolerance or breaches its gate, the smallest part that is out
     of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
-    looked at; digests of the files that are read are.  Libraries of custom operators are those that
+    looked at; digests of the files that are read are.  A framework's source is captured again
+    (`trust_source`: though that runs code of it): errors have the module of each node, and the
+    exported model is compared with the framework in the same way.  Libraries of custom operators are those that
     $AOTC_CUSTOM_OPS names, of the digests that the artifact states.
 
     Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
@@ -91,7 +98,8 @@ def debug_parity(
     """
     if output is not None:
         prepare_output(output, folder=True)
-    with _Comparison(artifact, model, fixtures, variant, progress) as comparison:
+    allowed = SourceTrust(trusted=trust_source)
+    with _Comparison(artifact, model, fixtures, variant, progress, allowed) as comparison:
         comparison.announce("compare")
         answer = comparison.run("parity_job", isolate=True)
         submodel = None
@@ -114,7 +122,8 @@ def debug_parity(
             tolerance=comparison.tolerance,
             gates=comparison.gates,
             outputs=tuple(decode(OutputError, error) for error in answer["outputs"]),
-            errors=decode(NodeErrors, answer["errors"]),
+            errors=comparison.by_module(decode(NodeErrors, answer["errors"])),
+            exported=comparison.beside_framework(answer["fixture"]),
             submodel=submodel,
         )
         made = comparison.made
@@ -205,13 +214,15 @@ class _Comparison:
         fixtures: Path | None,
         variant: str | None,
         progress: Callable[[str], None] | None,
+        allowed: SourceTrust = SourceTrust(),
     ) -> None:
         self.announce = progress or (lambda text: None)
         self._stack = ExitStack()
         self.inputs: dict[str, dict[str, str]] = {}
         with ExitStack() as stack:
             self.work = stack.enter_context(temporary_folder("debugging"))
-            self.given = stack.enter_context(open_given(artifact, model))
+            opened = stack.enter_context(open_given(artifact, model, allowed))
+            self.given, model, self._taken = opened
             manifest = self.given.manifest
             self._profile = profile_of(manifest)
             self.variant = _chosen(manifest, variant, self._profile)
@@ -240,6 +251,19 @@ class _Comparison:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def by_module(self, errors: NodeErrors) -> NodeErrors:
+        """The errors with the modules of the nodes, if the model was captured."""
+        return errors if self._taken is None else with_modules(errors, self._taken)
+
+    def beside_framework(self, fixture: str) -> NodeErrors | None:
+        """The errors of the exported model beside the framework; None: it was not captured."""
+        taken = self._taken
+        if taken is None:
+            return None
+        self.announce("compare with the framework")
+        given = self.inputs[fixture]
+        return framework_errors(taken, given, self.tolerance, fixture, self.work, self._workers)
 
     def run(self, job: str, *, isolate: bool) -> Any:
         """The answer of a job of `parity_job`."""
@@ -403,17 +427,23 @@ def _given(
 
 
 @contextmanager
-def open_given(artifact: str | Path, model: Path) -> Iterator[ArtifactContents]:
-    """Open an artifact whose source is `model`, byte for byte.
+def open_given(
+    artifact: str | Path, model: Path, allowed: SourceTrust = SourceTrust()
+) -> Iterator[tuple[ArtifactContents, Path, Taken | None]]:
+    """Open an artifact whose source is `model`, byte for byte, with the ONNX file and its capture.
 
     Raises AOTC-I083 for another model, I001 if there is nothing at either path, and what
     `aotc.inspect` does for an artifact that cannot be read.
     """
     path = artifact_path(artifact)
-    require_model_file(model)
-    with open_container(path) as container:
+    importer = importer_of(model)
+    importer.require(str(model)) if importer is not None else require_model_file(model)
+    with ExitStack() as stack:
+        container = stack.enter_context(open_container(path))
         opened = read_artifact(path, container)
-        wanted, digest = opened.manifest.source.sha256, file_sha256(model)
+        again = captured_again(model, opened.manifest, allowed)
+        given, taken = stack.enter_context(again)
+        wanted, digest = opened.manifest.source.sha256, file_sha256(given)
         if digest != wanted:
             raise AotcError(
                 "AOTC-I083",
@@ -422,7 +452,7 @@ def open_given(artifact: str | Path, model: Path) -> Iterator[ArtifactContents]:
                 expected=f"sha256 {wanted}",
                 found=f"sha256 {digest}",
             )
-        yield opened
+        yield opened, given, taken
 
 
 # In a worker: a variant against its model, on the outputs, inside, and part by part.

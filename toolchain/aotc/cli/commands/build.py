@@ -23,6 +23,7 @@ from aotc.cli.options import (
     SigningKey,
     Summary,
     TrustConfig,
+    TrustSource,
     pairs,
     precision_names,
     random_policies,
@@ -60,10 +61,7 @@ def build(
         ),
     ],
     *,
-    trust_source: Annotated[
-        bool,
-        typer.Option("--trust-source", help="run code of the source, where capturing it needs that"),
-    ] = False,
+    trust_source: TrustSource = False,
     profile: Profile = "edge",
     target: Annotated[
         str | None,

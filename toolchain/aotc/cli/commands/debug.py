@@ -10,7 +10,7 @@ import typer
 from aotc.base.errors import EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json
+from aotc.cli.options import Json, TrustSource
 from aotc.spec.versions import artifact_path
 
 app = new_app("Find where an artifact differs from the model that it was built from.")
@@ -38,7 +38,7 @@ def parity(
     model: Annotated[
         Path,
         typer.Option(
-            "--model", metavar="MODEL", parser=Path, help="ONNX file that it was built from"
+            "--model", metavar="MODEL", parser=Path, help="what it was built from"
         ),
     ],
     fixtures: Annotated[
@@ -70,6 +70,7 @@ def parity(
             help="folder to write the smallest failing part to, if an output fails",
         ),
     ] = None,
+    trust_source: TrustSource = False,
     json: Json = False,
 ) -> int:
     """Compare a variant with its model, node by node.
@@ -94,6 +95,7 @@ def parity(
             fixtures=fixtures,
             variant=variant,
             output=output,
+            trust_source=trust_source,
             progress=progress,
         )
     status = EXIT_NO if report.failed else EXIT_YES

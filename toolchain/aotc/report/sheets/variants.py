@@ -666,9 +666,21 @@ def parity_view(report: ParityDebugReport) -> Sheet:
         ),
         node_facts(report.errors),
         worst_nodes(report.errors),
+        *(_exported_sheet(report.exported) if report.exported is not None else ()),
         *([_submodel(report.submodel)] if report.submodel is not None else []),
         findings_table(report.findings),
         refusals_table("failed", report.failed),
+    ]
+
+
+def _exported_sheet(errors: NodeErrors) -> Sheet:
+    """The exported model beside the framework: the exporter's half of the errors."""
+    failed = [each for each in errors.nodes if not each.passed]
+    ranked = sorted(errors.nodes, key=lambda each: -each.max_rel)
+    return [
+        Heading("the exported model beside the framework"),
+        node_facts(errors),
+        nodes_table("nodes that differ", failed[:_WORST] or ranked[:_WORST]),
     ]
 
 
@@ -721,6 +733,8 @@ def nodes_table(title: str, errors: Sequence[NodeError]) -> Table:
         errors,
         ("node", lambda each: each.node),
         ("", lambda each: each.op),
+        ("module", lambda each: each.module),
+        ("code", lambda each: each.place),
         ("stands for", lambda each: listed([one for one in each.covers if one != each.node])),
         ("", lambda each: verdict(each.passed, "out", "within")),
         ("#max rel", lambda each: _number(each.max_rel)),
