@@ -169,6 +169,21 @@ _ASSUMPTIONS: Final = frozenset(
         *("real", "finite", "extended_real"),
     )
 )
+# With functions on sizes, as sympy's printers write them.
+_GUARD_NAMES: Final = _FUNCTIONS | {
+    *("L", "max", "min", "abs", "int", "float", "bool", "round", "math", "torch"),
+}
+_GUARD_METHODS: Final = frozenset(
+    (
+        *("size", "stride", "storage_offset", "numel", "dim", "item", "shape", "inf"),
+        *("trunc", "ceil", "floor", "sqrt", "sym_int", "sym_float", "sym_max", "sym_min"),
+        *("sym_not", "sym_ite"),
+    )
+)
+_GUARD_NODES: Final = (
+    *(ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.IfExp, ast.Call, ast.Subscript),
+    *(ast.Constant, ast.Tuple, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
+)
 _INFIX: Final = {"Add": " + ", "Mul": "*", "FloorDiv": "//", "Mod": " % ", "PythonMod": " % "}
 
 _PLAIN_TREES: Final = {
@@ -223,10 +238,11 @@ class ProgramText:
         try:
             self.content: dict[str, Json] = _checks(kind)(self, value)
         except _Problem as problem:
+            path = ".".join(reversed(problem.path)).replace(".[", "[")
             raise AotcError(
                 problem.code,
                 problem.what,
-                where=f"{where}: {'.'.join(reversed(problem.path))}".replace(".[", "["),
+                where=f"{where}: {path}" if path else where,
                 expected=problem.expected,
                 found=problem.found,
             ) from None
@@ -349,8 +365,17 @@ class ProgramText:
         return value
 
     def guard(self, value: Any) -> str:
-        """A condition, which is told and left out."""
-        self.guards.append(_text(value))
+        """A condition on sizes and values of inputs, which is told and left out."""
+        text = _text(value)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                nodes = list(ast.walk(ast.parse(text, mode="eval").body))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise _code("a condition on inputs", text) from None
+        if not all(map(_is_of_guard, nodes)):
+            raise _code("a condition on inputs", text)
+        self.guards.append(text)
         return ""
 
     def remarks(self, value: Any) -> dict[str, str]:
@@ -433,6 +458,9 @@ def _keys(context: Json, count: int) -> str:
     except ParseError:
         raise _malformed("keys of a dict", context) from None
     if isinstance(keys, dict):
+        # PyTorch imports the module of a default.
+        if keys.get("default_factory_module") != "builtins" or "__enum__" in keys:
+            raise _code("a default of Python's own", keys)
         keys = keys.get("dict_context")
     if type(keys) is not list or len(keys) != count:
         raise _malformed(f"{count} keys of a dict", context)
@@ -485,6 +513,18 @@ def _check_power(arguments: list[ast.expr], powers: int, text: str) -> None:
             small = False
     if not small or powers > _MAX_POWERS:
         raise _code("a power of a size", text)
+
+
+def _is_of_guard(node: ast.AST) -> bool:
+    """Whether a condition may have such a part: no name and no method but those of sizes."""
+    match node:
+        case ast.Name(id=name):
+            return name in _GUARD_NAMES
+        case ast.Attribute(attr=name):
+            return name in _GUARD_METHODS
+        case ast.keyword():
+            return False
+    return isinstance(node, _GUARD_NODES)
 
 
 def _literal(node: ast.expr) -> int | None:

@@ -33,6 +33,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain
 from aotc.base.records import record
+from aotc.graph.foreign_files import refuse_foreign
 from aotc.sources.exported_text import MAX_PROGRAM_BYTES, ProgramText, expression_in_words
 from aotc.sources.plain_pickle import PlainValues, reach
 from aotc.sources.stored_zip import Entry, Rewritten, entry_sha256, read_entries, read_entry
@@ -94,6 +95,7 @@ class ExportedArchive:
     bounded; `guards` are conditions on inputs that the export relied on, in PyTorch's words.
     `operators` are counted by name.  `weights` is by name the type, sizes and bytes of each.
     `replaced_types` are types of arguments and results which are read as tuples of their parts.
+    `weights_sha256` is None where the bytes of weights were not read.
     """
 
     torch_version: str
@@ -107,6 +109,7 @@ class ExportedArchive:
     weights: Mapping[str, tuple[str, tuple[int, ...], int]]
     mutated: tuple[str, ...]
     replaced_types: tuple[str, ...]
+    weights_sha256: str | None = None
 
 
 class Pt2File:
@@ -123,7 +126,7 @@ class Pt2File:
             self._read()
         except AotcError as error:
             self._file.close()
-            if not error.where.startswith(path.name):
+            if path.name not in error.where:
                 error.where = ": ".join(part for part in (path.name, error.where) if part)
             error.fix = error.fix.replace("FILE", path.name)
             raise
@@ -143,6 +146,10 @@ class Pt2File:
         self._file.close()
 
     def _read(self) -> None:
+        head = self._file.read(_MAX_SMALL)
+        if not head.startswith(b"PK\3\4"):
+            refuse_foreign(head, self._path)
+            raise AotcError("AOTC-I130", "the file is no archive, which a .pt2 file is")
         self._root, self._entries = self._recognized(read_entries(self._file))
         program = ProgramText(self._bytes(_PROGRAM, MAX_PROGRAM_BYTES), "ExportedProgram", _PROGRAM)
         self._files: dict[str, bytes] = {
@@ -158,10 +165,10 @@ class Pt2File:
             program.devices |= text.devices
             self._tensors |= dict(self._payloads(folder, text.content["config"]))
             self._files[config] = _json(text.content)
+        self._require_weights(program.content)
         self._require_all_used()
         self.samples = self._sample_inputs()
         self.content = _said(program, self._tensors)
-        self._require_weights(program.content)
 
     def _recognized(self, entries: tuple[Entry, ...]) -> tuple[str, dict[str, Entry]]:
         """The folder that all is in, and the files by their names in it."""

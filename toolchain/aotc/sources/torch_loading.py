@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.sources.plain_pickle import PlainTensor, PlainValues, leaves_of
 from aotc.sources.pt2_archive import ExportedArchive, Pt2File
 
@@ -24,7 +25,7 @@ _REGISTERED_BY: Final = {"torchvision": "torchvision", "onnx": "torch.onnx.ops"}
 def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
     """The program in `path`, of whose file no code is run, and what the file says of it.
 
-    It has no guards, as PyTorch compiles them: they are in the second.
+    Its guards are given to it when it is loaded, as loading is to compile none.
     Raises AOTC-I120 (PyTorch cannot load it), I130 to I137.
     """
     with Pt2File(path) as file:
@@ -47,7 +48,8 @@ def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
                 found=f"torch {file.content.torch_version}; {_in_short(cause)}",
             ) from None
         program.example_inputs = _examples(file.samples)
-        return program, file.content
+        program._guards_code = list(file.content.guards)
+        return program, replace(file.content, weights_sha256=file.weights_sha256())
 
 
 def _register(content: ExportedArchive, path: Path) -> None:

@@ -329,10 +329,6 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The answers of the framework could not be compared with, as the finding says. The exported ONNX model, without "
      "optimizations, is the reference alone: what the exporter changed is not known.",
      "Nothing to do, if you trust the exporter."),
-    ("AOTC-I128", "importer is missing", INPUT,
-     "No importer of this name is installed. Importers are built in, or come with packages that have an entry point "
-     "aotc.importers.",
-     "Install the package that has it."),
     # files of exported programs
     ("AOTC-I130", "archive of a program is malformed", INPUT,
      "The structure of the .pt2 file is not as PyTorch writes it: cut off, compressed, encrypted, with two files of one name, "
