@@ -293,9 +293,7 @@ def test_program_of_a_newer_torch_is_refused(bench: Workbench) -> None:
 
 
 def test_program_for_cuda_is_refused(bench: Workbench) -> None:
-    path = saved(
-        bench.folder / "here.pt2", torch.nn.Linear(2, 2), torch.randn(2, 2)
-    )
+    path = saved(bench.folder / "here.pt2", torch.nn.Linear(2, 2), torch.randn(2, 2))
     there = bench.folder / "there.pt2"
     with zipfile.ZipFile(path) as given, zipfile.ZipFile(there, "w") as made:
         for name in given.namelist():

@@ -92,9 +92,7 @@ def test_what_rounds_is_a_candidate_and_nothing_else(tmp_path: Path, stored_only
     assert none.changed == ()
 
 
-def test_a_node_whose_kernel_fails_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_whose_kernel_fails_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {**request(tmp_path, stored_only=False), "failing": ["n_a"]}
     made = write_half(asked, frozenset(), tmp_path / "first")
     assert set(made.changed) == {"n_inner", "n_outer"}

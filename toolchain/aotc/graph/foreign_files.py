@@ -15,7 +15,8 @@ LFS_FIX: Final = (
     "Fetch the file itself: run 'git lfs pull' in the repository, or download it again."
 )
 _TORCH_FIX: Final = (
-    "Export it to ONNX first: torch.onnx.export(model, args, 'model.onnx', dynamo=True)."
+    "Make the module of it, and export that: torch.export.save(torch.export.export(module, inputs, "
+    "dynamic_shapes=...), 'model.pt2')."
 )
 _WEIGHTS_FIX: Final = (
     "It holds weights without a graph. Export the model that it belongs to, for example with "
@@ -104,7 +105,8 @@ _KINDS: Final = (
     ),
     _Kind(
         "a pickle, such as PyTorch wrote before 1.6 and scikit-learn's users write",
-        "Convert the model to ONNX first, with torch.onnx.export or skl2onnx.",
+        "Loading it runs what its author wrote. Export the model where you trust that: with "
+        "torch.export.save to a .pt2 file, or with skl2onnx.",
         _is_pickle,
     ),
     _Kind("an HTML or XML page, such as an error of a server", _AGAIN, _is_html),
@@ -149,14 +151,13 @@ def _zip_kind(data: bytes) -> tuple[str, str]:
         return "a damaged ZIP archive", "Download it again; a PyTorch file is one, too."
     last = {name.rpartition("/")[2] for name in names}
     if "archive_format" in last or any("/models/" in f"/{name}" for name in names):
-        return "a PyTorch exported program (.pt2)", (
-            "Export it to ONNX first: torch.onnx.export(torch.export.load('FILE'), "
-            "f='model.onnx', dynamo=True)."
-        )
+        return "a PyTorch exported program (.pt2)", "Give it a name that ends in .pt2."
     if any(f"/{name}".endswith("/payload/aotc.json") for name in names):
         return "a packed artifact, built already", "See 'aotc inspect FILE'."
+    if {"data.pkl", "constants.pkl"} <= last:
+        return "a TorchScript module (torch.jit.save)", _TORCH_FIX
     if "data.pkl" in last:
-        return "a PyTorch file (.pt)", _TORCH_FIX
+        return "a PyTorch file (.pt), a pickle of weights or modules", _TORCH_FIX
     if {"config.json", "metadata.json"} <= last and any(n.endswith(".h5") for n in last):
         return "a Keras model (.keras)", (
             "Convert it to ONNX first: model.export('model.onnx', format='onnx') in Keras 3."

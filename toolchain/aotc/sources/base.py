@@ -18,7 +18,7 @@ from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.reading import FileState, file_sha256, require_model_file
 from aotc.base.records import field, record, replace
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.framework_capture import FrameworkCapture, SourceFile
+from aotc.spec.framework_capture import FrameworkCapture, Network, SourceFile
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import DimRange
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MODEL: Final = "model.onnx"
 EXAMPLES: Final = "examples.npz"
 MODULES: Final = "modules.json"
+_FREE: Final = ("free", "in its own folder alone, and none")
 
 
 @record
@@ -122,6 +123,10 @@ class Importer(ABC):
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
 
+    def reaches_out(self, request: CaptureRequest) -> bool:
+        """Whether a capture may download, or write in folders of the user: it is not shut in."""
+        return False
+
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers | None:
         """As `answering`, but values inside, by the names that the ONNX model has; None: none."""
         return None
@@ -169,15 +174,20 @@ def capture_job(request: Json) -> Json:
     """In the worker: capture the source with the importer that it names."""
     importer = _importer(request["importer"])
     asked = decode(CaptureRequest, request["request"])
+    network, shut_in = _shut_in(importer, asked)
     try:
         captured = importer.capture(asked, Path.cwd())
     except ModuleNotFoundError as error:
         raise _missing(error, importer) from None
-    framework = captured.framework
+    framework = replace(captured.framework, network=network, shut_in=shut_in)
     if not framework.files:
         files = _described(importer.files(asked.source), asked.source)
-        captured = replace(captured, framework=replace(framework, files=files))
-    return encode(captured)
+        framework = replace(framework, files=files)
+    findings = captured.findings
+    if not asked.trusted and (network != "none" or not shut_in):
+        what = f"network: {network}; writing and starting programs: {_FREE[shut_in]}"
+        findings = (*findings, Finding(code="AOTC-I138", what=what, where=framework.source))
+    return encode(replace(captured, framework=framework, findings=findings))
 
 
 def _described(files: Sequence[Path], source: str) -> tuple[SourceFile, ...]:
@@ -206,6 +216,7 @@ def answers_job(request: Json) -> Json:
     importer = _importer(request["importer"])
     asked = decode(CaptureRequest, request["request"])
     captured = decode(Captured, request["captured"])
+    _shut_in(importer, asked)
     try:
         answer = importer.answering(asked, Path(request["folder"]), captured)
     except ModuleNotFoundError as error:
@@ -235,6 +246,7 @@ def inner_job(request: Json) -> Json:
     importer = _importer(request["importer"])
     captured = decode(Captured, request["captured"])
     asked = decode(CaptureRequest, request["request"])
+    _shut_in(importer, asked)
     inside = importer.inside(asked, Path(request["folder"]), captured)
     if inside is None:
         return {}
@@ -243,6 +255,15 @@ def inner_job(request: Json) -> Json:
     place.mkdir()
     files = file_names(found, ".npy")
     return {name: str(values.save(found[name], place / file)) for name, file in files.items()}
+
+
+def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
+    """Shut this process in as far as the system grants it; how far that is."""
+    from aotc.sources.sandbox import only_writing_in, without_network
+
+    if importer.reaches_out(asked):
+        return "open", False
+    return without_network(), only_writing_in(Path.cwd())
 
 
 def _as(exported: Data, own: Data) -> Data:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.base.text import listed
 from aotc.sources.base import (
     EXAMPLES,
@@ -22,6 +20,8 @@ from aotc.sources.base import (
     CaptureRequest,
     Importer,
 )
+from aotc.sources.pt2_archive import looks_like_pt2
+from aotc.sources.torch_loading import load_program
 from aotc.sources.torch_module import own_place, with_asked
 from aotc.spec.codec import Json
 from aotc.spec.conditions import quoted_dim, read_condition
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # Protobuf knows no messages of 2 GiB; nor is one read twice that has its weights inside.
 _MAX_PLAIN_BYTES: Final = 1 << 30
 _SUFFIX: Final = ".pt2"
-_ZIP: Final = b"PK\x03\x04"
 # What torch.export assumes of every dim that it makes dynamic, whether or not the program needs it.
 _ASSUMED_MIN: Final = 2
 _SYMBOL: Final = re.compile(r"[A-Za-z_]\w*")
@@ -59,69 +58,33 @@ class TorchProgram(Importer):
 
     def recognizes(self, source: str) -> bool:
         """A name that ends in .pt2, or an archive of PyTorch's."""
-        if source.lower().endswith(_SUFFIX):
-            return True
-        with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile):
-            path = Path(source)
-            if path.is_file() and path.stat().st_size:
-                with path.open("rb") as file:
-                    if file.read(len(_ZIP)) != _ZIP:
-                        return False
-                with zipfile.ZipFile(path) as archive:
-                    return any(name.endswith("/archive_format") for name in archive.namelist())
-        return False
+        return source.lower().endswith(_SUFFIX) or looks_like_pt2(Path(source))
 
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """Load the program with weights only, and export it."""
         path = Path(request.source)
-        program = load_program(path)
-        return capture_program(
-            program, folder, source=path, versions=self.versions(), options=request.options
+        program, read = load_program(path)
+        captured = capture_program(
+            program,
+            folder,
+            source=path,
+            versions=self.versions(),
+            options=request.options,
+            weights_sha256=read.weights_sha256,
         )
+        framework = replace(captured.framework, made_by=f"torch {read.torch_version}")
+        return replace(captured, framework=framework)
 
     def answering(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers:
         """The program's graph, run by PyTorch operator by operator."""
-        return eager_answers(load_program(Path(request.source)), captured.outputs)
+        program, _ = load_program(Path(request.source))
+        return eager_answers(program, captured.outputs)
 
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers:
         """The exporter's own program: the exported model has the names of its values."""
-        program = load_program(Path(request.source))
+        program, _ = load_program(Path(request.source))
         _drop_derived_constraints(program)
         return inner_values(export(program).exported_program, captured.outputs)
-
-
-def load_program(path: Path) -> ExportedProgram:
-    """The program in `path`, of whose file no code is run.
-
-    Raises AOTC-I120 (torch cannot read it) and what the reader of archives refuses.
-    """
-    # torch reads it when it unpickles, and has the last word over arguments.
-    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
-    import torch
-
-    try:
-        program = torch.export.load(path)
-    except Exception as error:
-        raise AotcError(
-            "AOTC-I120",
-            "torch cannot load the program",
-            where=path.name,
-            expected=f"a file of torch.export.save, by torch {torch.__version__} or older",
-            found=f"{made_by(path) or 'unknown version'}; {type(error).__name__}: {error}"[:300],
-        ) from None
-    return program
-
-
-def made_by(path: Path) -> str:
-    """The framework and version that saved the archive; empty if it does not say."""
-    with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
-        with zipfile.ZipFile(path) as archive:
-            name = next(
-                n for n in archive.namelist() if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)
-            )
-            version = json.loads(archive.read(name)).get("torch_version", "")
-        return f"torch {version}" if version else ""
-    return ""
 
 
 # From a program in memory to the files of a capture.
@@ -134,11 +97,13 @@ def capture_program(
     source: Path | None,
     versions: Mapping[str, str],
     options: Mapping[str, Json],
+    weights_sha256: str | None = None,
 ) -> Captured:
     """Export `program` into `folder`: the model without metadata, examples, and what was found.
 
     `source` is the file that it is from; None: it is from memory.  `options` say what the user
-    asked of its dims: what `torch_module.save_module` gives.
+    asked of its dims: what `torch_module.save_module` gives.  `weights_sha256` is the digest of its
+    weights, if it is known.
     Raises AOTC-I121 (exporter), I122 (device) and I125 (buffers).
     """
     import torch
@@ -166,14 +131,14 @@ def capture_program(
         importer="torch",
         format="torch.export program",
         source=source.name if source is not None else "program in memory",
-        made_by=(made_by(source) if source is not None else "") or f"torch {torch.__version__}",
+        made_by=f"torch {torch.__version__}",
         versions=versions,
         exporter="torch.onnx.export(dynamo=True)",
         opset=model.opset_imports.get("", 0),
         decomposed=decomposed(program, exported.exported_program),
         dims=captured_dims,
         guards=guards,
-        weights_sha256=weights_digest(program),
+        weights_sha256=weights_sha256 or weights_digest(program),
         branches=tuple(branches(program)),
         custom_operators=custom_operators(program),
         modules=len({path for path, _ in modules.values() if path}),

@@ -96,6 +96,9 @@ class FrameworkCapture:
     ] = ()
     modules: Annotated[int, "modules of the program that nodes are traced to"] = 0
     network: Annotated[Network, "whether the capturing process could reach a network"] = "unknown"
+    shut_in: Annotated[
+        bool, "the capturing process could write in its own folder alone, and start no program"
+    ] = False
     trusted: Annotated[bool, "code of the source was run, as the build was told to"] = False
 
     @property

@@ -44,13 +44,20 @@ def canonical_sha256(value: Json) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
+def strict_json(
+    data: bytes,
+    *,
+    limit: int = MAX_JSON_BYTES,
+    values: int = MAX_VALUES,
+    integers: int = MAX_INTEGER,
+) -> Json:
     """The value of a JSON text in UTF-8; what two parsers could read differently is refused.
 
     Raises `ParseError` for duplicate keys, NaN, infinities, a byte order mark, nesting deeper than
     `MAX_DEPTH`, unpaired surrogates, more than `limit` bytes or `values` values, and for integers
-    beyond `MAX_INTEGER`.  RFC 8785 writes floats between 2^53 and 1e21 as digits without exponent:
-    digits that are exactly what it writes for a float are read as that float, and are not integers.
+    beyond `integers`, which is more than RFC 8785's where others wrote the document.  RFC 8785
+    writes floats between 2^53 and 1e21 as digits without exponent: digits that are exactly what it
+    writes for a float are read as that float, and are not integers.
     """
     if len(data) > limit:
         raise ParseError([Problem("", f"{len(data)} bytes, at most {limit} are read")])
@@ -70,10 +77,12 @@ def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_V
         raise ParseError([Problem("", f"{text} is not JSON")])
 
     def integer(text: str) -> int | float:
-        if len(text) > _MAX_DIGITS or abs(int(text)) > MAX_INTEGER:
+        if len(text) > _MAX_DIGITS or abs(int(text)) > integers:
             if len(text) <= _MAX_DIGITS and _is_digits(float(text), text):
                 return float(text)
-            raise ParseError([Problem("", f"integer {text[:20]} exceeds 2^53 - 1")])
+            raise ParseError(
+                [Problem("", f"integer {text[:20]} exceeds 2^{integers.bit_length()} - 1")]
+            )
         return int(text)
 
     def number(text: str) -> float:

@@ -329,6 +329,44 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The answers of the framework could not be compared with, as the finding says. The exported ONNX model, without "
      "optimizations, is the reference alone: what the exporter changed is not known.",
      "Nothing to do, if you trust the exporter."),
+    # files of exported programs
+    ("AOTC-I130", "archive of a program is malformed", INPUT,
+     "The structure of the .pt2 file is not as PyTorch writes it: cut off, compressed, encrypted, with two files of one name, "
+     "links, names that lead out of a folder, bytes between its files, or lists that contradict each other. Two readers "
+     "could find different programs in it.",
+     "Download it again, or save the program again with torch.export.save, and do not pack it anew with other tools."),
+    ("AOTC-I131", "program holds a pickle", INPUT,
+     "Sample inputs, weights or constants of the exported program are objects of Python, kept as pickles (also custom_obj_ "
+     "and opaque_obj_). Whoever unpickles them runs what their author wrote.",
+     "Save it without: program.example_inputs = None before torch.export.save; and export it without custom objects and "
+     "subclasses of tensors."),
+    ("AOTC-I132", "file of PyTorch without an exported program", INPUT,
+     "PyTorch wrote the file, but it is something else than an exported program of today's form: a program of an older "
+     "version, compiled code of AOTInductor, TorchScript, weights, or several programs.",
+     "Export the module and save it: torch.export.save(torch.export.export(module, inputs, dynamic_shapes=...), 'model.pt2')."),
+    ("AOTC-I133", "program is of another version", INPUT,
+     "The version of the archive, of the program's schema or its dialect is not one that is read, or the program says more "
+     "than that version has.",
+     "Save it again with a version of PyTorch that this version of aotc knows, or use a newer aotc."),
+    ("AOTC-I134", "description of a program is malformed", INPUT,
+     "The JSON of the exported program or of its weights is not strict JSON, is too large or too deep, or is not of the form "
+     "that PyTorch's schema gives it.",
+     "Download the file again, or save the program again with torch.export.save."),
+    ("AOTC-I135", "program holds text that would run as code", INPUT,
+     "PyTorch evaluates expressions of sizes, pastes names into the source of functions, and follows names of operators and "
+     "types. In this program one of them is something else than that: the file was made to run code where it is loaded.",
+     "Do not load the file with PyTorch. Get the program from its author; export it again if you are that."),
+    ("AOTC-I136", "operator of a program is not read", INPUT,
+     "The exported program uses an operator of a library that neither PyTorch nor torchvision brings, one that reads or writes "
+     "files, or one without a counterpart in ONNX.",
+     "Decompose it before saving (program.run_decompositions), or write that part of the module with operators of torch."),
+    ("AOTC-I137", "weights of a program do not fit", INPUT,
+     "A weight or constant of the exported program is missing, is sparse, or has a type or sizes that its bytes are not of.",
+     "Download the file again, or save the program again with torch.export.save."),
+    ("AOTC-I138", "importer could not be shut in", FINDING,
+     "The process that captured the source could reach a network, write files elsewhere or start programs: the system grants "
+     "no namespaces or no Landlock.",
+     "Nothing to do for sources that you trust. For others, build where the kernel grants both; the evidence says it."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
