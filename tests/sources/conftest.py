@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from workbench import Workbench
@@ -34,10 +32,3 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("PYTHONPATH", str(site), prepend=":")
         assert importlib.metadata.version("toyframework") == "1.0"
         yield tmp_path_factory.mktemp("toys")
-
-
-def toy(folder: Path, name: str, **stated: Any) -> Path:
-    """A source of the toy framework: see `toy_importer`."""
-    path = folder / f"{name}.toy"
-    path.write_text(json.dumps(stated))
-    return path

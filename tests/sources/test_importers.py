@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import toy
 from refusals import refusal as raised
+from toy_importer import toy
 from workbench import Workbench
 
 from aotc import inspect
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.cli.main import main
-from aotc.spec.profile import Profile
 from aotc.spec.profile_files import load_profile
 
 
@@ -24,12 +24,6 @@ def refusal(code: str, *call: Any, **options: Any) -> AotcError:
     error = raised(*call, **options)
     assert error.code == code, error
     return error
-
-
-def profile(**changes: object) -> Profile:
-    from aotc.base.records import replace
-
-    return replace(load_profile("edge"), **changes)
 
 
 def test_frameworks_answers_are_the_golden_outputs(bench: Workbench, toys: Path) -> None:
@@ -89,10 +83,8 @@ def test_dims_that_became_static_are_findings_and_a_gate(bench: Workbench, toys:
     source = toy(toys, "static", factor=2.0, static=[1], dims={"n": "1..2"})
     built = bench.build(source, "static")
     assert built.finding("AOTC-I124") == "a.py:3: x.1 has the size 4 alone: 4 columns"
-    from aotc.base.records import replace
-
-    gated = profile()
-    gated = replace(gated, gates=replace(gated.gates, dims="dynamic"))
+    plain = load_profile("edge")
+    gated = replace(plain, gates=replace(plain.gates, dims="dynamic"))
     error = refusal("AOTC-I128", bench.build, source, "gated", profile=gated)
     assert (error.what, error.where) == ("dims are static", "a.py:3")
     assert error.found == "x.1 has the size 4 alone: 4 columns"

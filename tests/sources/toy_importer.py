@@ -91,3 +91,10 @@ class Toy(Importer):
 
 def _stated(request: CaptureRequest) -> Any:
     return json.loads(Path(request.source).read_text())
+
+
+def toy(folder: Path, name: str, **stated: Any) -> Path:
+    """A source of the toy framework."""
+    path = folder / f"{name}.toy"
+    path.write_text(json.dumps(stated))
+    return path

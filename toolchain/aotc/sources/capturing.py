@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import file_state
@@ -24,7 +25,8 @@ class SourceTrust:
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-_UNTRUSTED = SourceTrust()
+UNTRUSTED: Final = SourceTrust()
+"""What strangers' sources get."""
 
 
 def take(
@@ -32,7 +34,7 @@ def take(
     source: str,
     folder: Path,
     workers: Workers,
-    allowed: SourceTrust = _UNTRUSTED,
+    allowed: SourceTrust = UNTRUSTED,
 ) -> Taken:
     """Capture `source` into `folder`.
 
@@ -66,7 +68,7 @@ def take(
 
 
 @contextmanager
-def captured(source: str | Path, allowed: SourceTrust = _UNTRUSTED) -> Iterator[Taken | None]:
+def captured(source: str | Path, allowed: SourceTrust = UNTRUSTED) -> Iterator[Taken | None]:
     """The capture of a source, as long as the context lasts; None if it is an ONNX model.
 
     Raises what `take` does.

@@ -540,7 +540,7 @@ def inner_values(program: ExportedProgram, outputs: Sequence[str]) -> Answers:
     def answer(given: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
 
-        class Noting(torch.fx.Interpreter):
+        class Noting(torch.fx.Interpreter):  # type: ignore[misc]
             def run_node(self, n: Any) -> Any:
                 value = super().run_node(n)
                 if n.op == "call_function" and isinstance(value, torch.Tensor):

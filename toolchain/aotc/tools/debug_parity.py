@@ -39,7 +39,7 @@ from aotc.session.slices import SliceLimits
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import read_fixtures
 from aotc.sources.base import Taken
-from aotc.sources.capturing import SourceTrust
+from aotc.sources.capturing import UNTRUSTED, SourceTrust
 from aotc.sources.registry import importer_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import NodeErrors, OutputError
@@ -88,8 +88,8 @@ def debug_parity(
     of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
     looked at; digests of the files that are read are.  A framework's source is captured again
     (`trust_source`: though that runs code of it): errors have the module of each node, and the
-    exported model is compared with the framework in the same way.  Libraries of custom operators are those that
-    $AOTC_CUSTOM_OPS names, of the digests that the artifact states.
+    exported model is compared with the framework in the same way.  Libraries of custom operators
+    are those that $AOTC_CUSTOM_OPS names, of the digests that the artifact states.
 
     Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
     (the variant does not run here), C023 (a library is not named), I027 (no such variant), I017 and
@@ -214,7 +214,7 @@ class _Comparison:
         fixtures: Path | None,
         variant: str | None,
         progress: Callable[[str], None] | None,
-        allowed: SourceTrust = SourceTrust(),
+        allowed: SourceTrust = UNTRUSTED,
     ) -> None:
         self.announce = progress or (lambda text: None)
         self._stack = ExitStack()
@@ -428,7 +428,7 @@ def _given(
 
 @contextmanager
 def open_given(
-    artifact: str | Path, model: Path, allowed: SourceTrust = SourceTrust()
+    artifact: str | Path, model: Path, allowed: SourceTrust = UNTRUSTED
 ) -> Iterator[tuple[ArtifactContents, Path, Taken | None]]:
     """Open an artifact whose source is `model`, byte for byte, with the ONNX file and its capture.
 
