@@ -17,6 +17,7 @@ from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
+from aotc.host.cpu import usable_cores
 from aotc.host.nvidia import free_memory, memory_taken, missing_gpu
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
@@ -57,6 +58,7 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.providers.named_backends import backend_of
+from aotc.session.inference import groups_within
 from aotc.session.parity import SLICE, Beside, compare
 from aotc.session.sessions import placement_of
 from aotc.session.slices import SlicePool
@@ -90,6 +92,9 @@ _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
     "like this host; or with --allow-unproven, and prove it later there: 'aotc attest --qualify'."
 )
+
+# Of the outputs that are compared side by side.
+_AT_ONCE_BYTES: Final = 64 << 20
 
 
 def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
@@ -552,6 +557,7 @@ def prove_job(request: Json) -> Json:
             inputs = padder.pad(inputs, reference["sizes"], reference["wanted"]).inputs
         return inputs
 
+    pool = ThreadPoolExecutor(usable_cores() or 1)
     for number, reference in enumerate(request["references"]):
         tell_steps(number, len(request["references"]))
         inputs = inputs_of(reference)
@@ -567,13 +573,20 @@ def prove_job(request: Json) -> Json:
         cold.setdefault(reference["name"], seconds)
         if wanted != sizes:
             outputs = padder.crop(names, outputs, sizes)
-        errors: list[OutputError] = []
-        for name, output in zip(names, outputs, strict=True):
+
+        def error_of(name: str, output: Data, reference: Json = reference) -> OutputError:
             golden = values.load(Path(reference["outputs"][name]))
             beside = beside_output(request, reference, name, slices)
-            judge = judges.get(name)
-            error = compare(golden, output, tolerance, name, gates.get(name), beside, judge)
-            errors.append(error)
+            gate, judge = gates.get(name), judges.get(name)
+            return compare(golden, output, tolerance, name, gate, beside, judge)
+
+        errors: list[OutputError] = []
+        # So many at once that the peak of memory remains that of the variant.
+        for group in groups_within(
+            zip(names, outputs, strict=True), lambda item: values.nbytes(item[1]), _AT_ONCE_BYTES
+        ):
+            errors += pool.map(error_of, *zip(*group, strict=True))
+        for name, output, error in zip(names, outputs, errors, strict=True):
             if error.passed and error.differing and name in judges:
                 answer = values.save(output, Path(f"open_{number}_{len(open_)}"))
                 open_.append([number, name, str(answer)])
@@ -585,6 +598,7 @@ def prove_job(request: Json) -> Json:
                 outputs=tuple(errors),
             )
         )
+    pool.shutdown()
     device_bytes = memory_taken(free)
     judged = {
         "comparisons": [encode(item) for item in comparisons],
