@@ -70,7 +70,8 @@ _RULES: tuple[tuple[str, str, str, str], ...] = (
     (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
 )  # fmt: skip
 # Weights are not packed for what runs at most once.
-SHAPES_ALONE: Final = SessionSpec(optimization="disable", config={"session.disable_prepacking": "1"})
+_UNPACKED: Final = {"session.disable_prepacking": "1"}
+SHAPES_ALONE: Final = SessionSpec(optimization="disable", config=_UNPACKED)
 T = TypeVar("T")
 
 
