@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -52,7 +54,13 @@ from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, V
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
-from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
+from aotc.session.inference import (
+    DATA,
+    MODEL,
+    SHAPES_ALONE,
+    SPOILS_QUANTIZED,
+    write_optimized,
+)
 from aotc.session.sessions import create_session
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, decode, encode
@@ -501,16 +509,19 @@ def fuse(
     plan, source = specialized.plan, specialized.analyzed.source
     if not may_fuse(plan, state.context):
         return specialized, ()
-    folder = state.work / f"fuse-{plan.name}"
+    request = {
+        "graph": str(specialized.graph),
+        "weights": str(source.weights),
+        "backend": plan.providers[0],
+        "plugins": state.context.plugins(),
+    }
+    # Other forms of the variant, and the one in `keep` beside it, begin with the same graph.
+    asked = hashlib.sha256(json.dumps(request).encode() + specialized.graph.read_bytes())
+    folder = state.shared / f"fuse-{asked.hexdigest()[:16]}"
     try:
-        value = state.workers.run(
+        value = state.workers.run_once(
             "aotc.pipeline.optimize:fusion_job",
-            {
-                "graph": str(specialized.graph),
-                "weights": str(source.weights),
-                "backend": plan.providers[0],
-                "plugins": state.context.plugins(),
-            },
+            request,
             folder=folder,
             where=f"variant {plan.name}",
         ).value
@@ -575,7 +586,7 @@ def _does_not_load(fused: onnx.ModelProto, weights: Path) -> str:
     try:
         create_session(
             fused.SerializeToString(),
-            SessionSpec(optimization="disable"),
+            SHAPES_ALONE,
             providers=[CPU],
             weights_folder=weights,
         )
