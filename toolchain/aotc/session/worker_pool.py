@@ -140,7 +140,6 @@ class Workers:
             )
         return _result(folder, job, status, time.monotonic() - started, where, limits)
 
-
     def run_once(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
         """The same; what it came to in `folder` before, which is of this request alone."""
         if (folder / RESULT).is_file():
