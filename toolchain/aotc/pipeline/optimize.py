@@ -25,6 +25,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.passes.same_sign_weights import may_have_products
+from aotc.graph.symbols import free_dims
 from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.graph.weights import (
     EXTERNAL_BYTES,
@@ -49,8 +50,14 @@ from aotc.pipeline.integer_products import (
 )
 from aotc.pipeline.integers import is_quantizing, quantize
 from aotc.pipeline.plan import require_kept_nodes
-from aotc.pipeline.specialize import isa_name
-from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
+from aotc.pipeline.specialize import isa_name, specialize
+from aotc.pipeline.types import (
+    AnalyzedModel,
+    OptimizedModel,
+    SourceModel,
+    SpecializedModel,
+    VariantPlan,
+)
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
@@ -63,9 +70,11 @@ from aotc.session.inference import (
 )
 from aotc.session.sessions import create_session
 from aotc.session.worker_pool import Workers
+from aotc.sizes.search import stated_dim
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU
+from aotc.spec.shapes import DimRange, Domain
 from aotc.spec.variant import ComputedProducts, Optimization, PassRecord, SessionSpec
 
 # Above this size, two optimizers at once would double the memory of a build.
@@ -115,6 +124,40 @@ def optimize_ahead(
         plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, state)
         for plan in dynamic
     }
+
+
+def fuse_ahead(
+    source: SourceModel,
+    ranges: Mapping[str, DimRange],
+    plans: Sequence[VariantPlan],
+    state: BuildState,
+) -> list[Future[None]]:
+    """Start to fuse while the model is analyzed, where all sizes are stated; `fuse` finds it done.
+
+    `ranges` are what the profile states of its dims.
+    """
+    dims = free_dims(source.symbols.inputs())
+    wanted = [plan for plan in plans if may_fuse(plan, state.context)]
+    known = all(name in ranges and ranges[name].bounded for name in dims)
+    if not wanted or not known or source.symbols.relations:
+        return []
+    analyzed = AnalyzedModel(
+        source=source,
+        ranges=ranges,
+        domain=Domain(dims={name: stated_dim(ranges[name]) for name in dims}),
+        references=(),
+        activation_bytes=None,
+        shapes=(),
+        padding=None,
+        findings=(),
+    )
+    specialized = [specialize(analyzed, plan, state.context) for plan in wanted]
+
+    def fuse_each() -> None:
+        for each in specialized:
+            fuse(each, state)
+
+    return [state.workers.submit(fuse_each)]
 
 
 def optimize(
@@ -394,7 +437,8 @@ def optimize_job(request: Json) -> Json:
             write_weights(model)
         if request["half"]:
             full = model.SerializeToString(deterministic=True)
-            change, noticed = to_half(model, request["half"])
+            made_of = f"{level} ".encode() + graph.read_bytes()
+            change, noticed = to_half(model, request["half"], made_of)
             records += (change,)
             findings += noticed
             write_weights(model)
