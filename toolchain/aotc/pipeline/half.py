@@ -209,8 +209,8 @@ def to_half(
 ) -> tuple[PassRecord, tuple[Finding, ...]]:
     """In the worker: change `model`, whose weights are in the working directory, in place.
 
-    Equal `made_of`, if not empty, stand for equal graphs and weights in one build.  Constants that change are written into the
-    model.  Raises AOTC-N012 if nothing can be changed.
+    Equal `made_of`, if not empty, stand for equal graphs and weights in one build.  Constants that
+    change are written into the model.  Raises AOTC-N012 if nothing can be changed.
     """
     half = HALF_TYPES[request["to"]]
     kept_by_profile = named_nodes(model, request, "keep_float32")
@@ -662,7 +662,7 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[A
     """The values of a tensor whose data may be in `folder`."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return onnx.numpy_helper.to_array(tensor)
-    if tensor.data_type == onnx.TensorProto.FLOAT and math.prod(tensor.dims):
+    if tensor.data_type == onnx.TensorProto.FLOAT and all(tensor.dims):
         # Most are large, and none is changed in place.
         entry = {pair.key: pair.value for pair in tensor.external_data}
         file, offset = folder / entry["location"], int(entry.get("offset", "0"))
