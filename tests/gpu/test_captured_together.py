@@ -84,6 +84,7 @@ def test_a_session_for_each_size_holds_where_the_profile_says_so(tmp_path: Path)
         np.testing.assert_array_equal(bound, again)
 
 
+@pytest.mark.alone
 def test_the_memory_of_sessions_is_told(tmp_path: Path) -> None:
     """Nothing is asserted of the figures: they are for the note."""
     torch = pytest.importorskip("torch")
