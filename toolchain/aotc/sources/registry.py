@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from aotc.base.errors import AotcError
 from aotc.base.registry import Registry
 from aotc.sources.base import Importer
 
@@ -48,3 +50,15 @@ def importer_named(name: str) -> Importer:
         other: Importer = entry.load()()
         return other
     raise LookupError(f"there is no importer {name!r}")
+
+
+def refuse_source(path: Path) -> None:
+    """Raise AOTC-I002 if `path` is a framework's source, where an ONNX model is needed."""
+    importer = importer_of(path)
+    if importer is not None:
+        raise AotcError(
+            "AOTC-I002",
+            f"this is {importer.title}, not an ONNX model",
+            where=str(path),
+            fix=f"Build it first, and name the artifact: {shlex.join(('aotc', 'build', str(path)))}",
+        )

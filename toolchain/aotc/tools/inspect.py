@@ -73,7 +73,7 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
         from aotc.trust.archive import is_packed
 
         # Sources of frameworks are zip archives, too.
-        if not is_packed(place) or _is_source(place):
+        if not is_packed(place) or is_source(place):
             if traffic is not None:
                 raise AotcError(
                     "AOTC-I027",
@@ -190,7 +190,8 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
     )
 
 
-def _is_source(path: Path) -> bool:
+def is_source(path: Path) -> bool:
+    """Whether a file is a framework's source, which an importer captures."""
     from aotc.sources.registry import importer_of
 
     return importer_of(path) is not None
