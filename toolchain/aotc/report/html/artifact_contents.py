@@ -22,7 +22,7 @@ from aotc.spec.reports import ArtifactSummary, InspectReport
 from aotc.spec.variant import Variant
 from aotc.spec.versions import stated_id
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
-from aotc.tools.inspect import inspect_artifact, is_source, read_artifact
+from aotc.tools.inspect import inspect_artifact, read_artifact
 from aotc.trust.archive import is_packed
 from aotc.trust.container import Container, reread
 from aotc.trust.opening import open_container
@@ -76,9 +76,7 @@ def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
     all graphs are an AOTC-I019.  Raises AOTC-I057 if there is a model instead, and what
     `aotc.inspect` does.
     """
-    is_file = stated_id(artifact) is None and artifact.is_file()
-    # Sources of frameworks are zip archives, too.
-    if is_file and (not is_packed(artifact) or is_source(artifact)):
+    if stated_id(artifact) is None and artifact.is_file() and not is_packed(artifact):
         raise AotcError(
             "AOTC-I057", "a page needs an artifact, but this is a model", where=str(artifact)
         )
