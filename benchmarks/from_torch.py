@@ -66,10 +66,10 @@ def _run(side: str, folder: Path, **request: Any) -> dict[str, float]:
     """A side in a process of its own; seconds of processor time of it and all that it starts."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
+    words = json.dumps(request)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = subprocess.run(
-        [sys.executable, "-m", "benchmarks.from_torch", "--side", side]
-        + ["--request", json.dumps(request)],
+        [sys.executable, "-m", "benchmarks.from_torch", "--side", side, "--request", words],
         cwd=ROOT,
         env={**os.environ, "HOME": str(home), "AOTC_CACHE": "off"},
         check=True,

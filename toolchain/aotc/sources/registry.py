@@ -56,9 +56,6 @@ def refuse_source(path: Path) -> None:
     """Raise AOTC-I002 if `path` is a framework's source, where an ONNX model is needed."""
     importer = importer_of(path)
     if importer is not None:
-        raise AotcError(
-            "AOTC-I002",
-            f"this is {importer.title}, not an ONNX model",
-            where=str(path),
-            fix=f"Build it first, and name the artifact: {shlex.join(('aotc', 'build', str(path)))}",
-        )
+        what = f"this is {importer.title}, not an ONNX model"
+        command = shlex.join(("aotc", "build", str(path)))
+        raise AotcError("AOTC-I002", what, where=str(path), fix=f"Build it first: {command}")
