@@ -18,6 +18,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 import transformers  # type: ignore[import-not-found,unused-ignore]
 
 from benchmarks.gpu.diffusion import DiffusionUNet
+from benchmarks.gpu.initial_weights import settle
 from benchmarks.networks import exports
 from benchmarks.networks.exports import Export, WithPositionalInputs, decoder_export
 
@@ -314,10 +315,17 @@ NETWORKS: Mapping[str, Callable[[bool], Export]] = {
 }
 
 
+def settled(name: str, small: bool) -> Export:
+    """A network whose answers can be judged, with the same weights each time."""
+    torch.manual_seed(exports.SEED)
+    export = NETWORKS[name](small)
+    settle(export.network, list(export.inputs.values()))
+    return export
+
+
 def network(name: str, small: bool) -> Any:
     """The torch module, whose inputs are those of the exported graph, in order."""
-    torch.manual_seed(exports.SEED)
-    return NETWORKS[name](small).network.eval()
+    return settled(name, small).network
 
 
 def main() -> int:
@@ -328,9 +336,8 @@ def main() -> int:
     parser.add_argument("opset", type=int)
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
-    torch.manual_seed(exports.SEED)
     partial = arguments.path.with_suffix(".partial")
-    export = NETWORKS[arguments.name](arguments.small)
+    export = settled(arguments.name, arguments.small)
     if arguments.name in _EAGER:
         export.network.network.set_attn_implementation("eager")
     with warnings.catch_warnings():

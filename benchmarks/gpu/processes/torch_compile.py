@@ -1,6 +1,7 @@
 """torch.compile and its first answer: `NETWORK INPUTS.npz DEVICE PRECISION SMALL`.
 
-The network's random weights are drawn on the device, which is quicker than any file of them.
+The network's random weights are drawn on the device, which is quicker than any file of them;
+nothing is settled about them (`initial_weights`), as nobody looks at the answer.
 """
 
 import sys

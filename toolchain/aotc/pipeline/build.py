@@ -7,6 +7,7 @@ import datetime
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,7 @@ from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
 from aotc.pipeline.lower import dropped_finding, lower
 from aotc.pipeline.margins import narrow_findings
-from aotc.pipeline.optimize import optimize, optimize_ahead
+from aotc.pipeline.optimize import fuse_ahead, optimize, optimize_ahead
 from aotc.pipeline.output import Output
 from aotc.pipeline.package import package, size_breach
 from aotc.pipeline.partition import claim, partition
@@ -406,7 +407,11 @@ def _built(
     plans, skipped = wanted_variants(ranges, context)
     lowered = choice.lowered if _is_of(choice.lowered, plans) else None
     ahead = optimize_ahead(source, plans, state) if lowered is None else {}
-    model = model or _analyzed(source, state, ranges)
+    if model is None:
+        fusing = fuse_ahead(source, ranges, plans, state)
+        model = _analyzed(source, state, ranges)
+        # What failed is told when it is asked for.
+        wait(fusing)
     findings = [*source.capture.findings, *model.findings]
     journal.noticed(findings)
     settled = through_stages(model, settle(plans, state, ahead, lowered=lowered))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -102,6 +103,8 @@ BEFORE: Final = "before"
 _TYPED: Final = "typed.onnx"
 _LARGEST: Final = "largest.json"
 _HELD: Final = "held.json"
+# The folder of what was observed for one form of a variant, and holds for others.
+_RANGES: Final = "ranges"
 
 
 # Functions of a graph run in the worker, after ONNX Runtime's optimizer: it would write casts of
@@ -149,7 +152,9 @@ def half_request(specialized: SpecializedModel, state: BuildState) -> HalfReques
         what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
         return HalfRequest(None, replace(plan, precision="keep"), (finding,))
-    return HalfRequest(request_of(specialized, state), plan)
+    ranges = state.shared / _RANGES
+    ranges.mkdir(exist_ok=True)
+    return HalfRequest({**request_of(specialized, state), "ranges": str(ranges)}, plan)
 
 
 def request_of(specialized: SpecializedModel, state: BuildState) -> Json:
@@ -199,10 +204,13 @@ def why_left(graph: onnx.GraphProto, wanted: str) -> str:
     return ""
 
 
-def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Finding, ...]]:
+def to_half(
+    model: onnx.ModelProto, request: Json, made_of: bytes = b""
+) -> tuple[PassRecord, tuple[Finding, ...]]:
     """In the worker: change `model`, whose weights are in the working directory, in place.
 
-    Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
+    Equal `made_of`, if not empty, stand for equal graphs and weights in one build.  Constants that
+    change are written into the model.  Raises AOTC-N012 if nothing can be changed.
     """
     half = HALF_TYPES[request["to"]]
     kept_by_profile = named_nodes(model, request, "keep_float32")
@@ -216,7 +224,11 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     chooser = chooser_for(request, Path(), kept_by_profile, failing)
     graph = chooser.graph_of(typed)
     masks = lower_masks(graph, half, chooser.read)
-    largest, findings = largest_values(typed, {**request, "weights": ""})
+    request = {**request, "weights": ""}
+    if made_of:
+        largest, findings = _seen_before(typed, request, made_of)
+    else:
+        largest, findings = largest_values(typed, request)
     wide = beyond(largest, half)
     chooser = replace(chooser, wide=tuple(wide))
     reasons = chooser.all_reasons(graph)
@@ -456,6 +468,23 @@ def largest_values(
         return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
 
 
+def _seen_before(
+    model: onnx.ModelProto, request: Json, made_of: bytes
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    """The largest values; of a graph that another form of the variant had, what was found then."""
+    asked = json.dumps([request[name] for name in ("to", "references", "inputs", "padding")])
+    name = f"{hashlib.sha256(made_of + asked.encode()).hexdigest()}.json"
+    kept = Path(request["ranges"]) / name
+    if kept.is_file():
+        largest, noticed = json.loads(kept.read_text())
+        return largest, tuple(decode(Finding, item) for item in noticed)
+    largest, findings = largest_values(model, request)
+    # Another variant may look for it now.
+    Path(name).write_text(json.dumps([largest, [encode(item) for item in findings]]))
+    Path(name).replace(kept)
+    return largest, findings
+
+
 def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
     """The values that leave the type's range, with their largest magnitude."""
     return {name: size for name, size in largest.items() if size > half.largest}
@@ -512,6 +541,7 @@ def _observed(
         SessionSpec(optimization="disable"),
         providers=[CPU],
         weights_folder=Path(request["weights"]),
+        parallel_packing=True,
         as_listed=True,
     )
     padding = decode(Padding, request["padding"]) if request["padding"] else None
@@ -630,12 +660,17 @@ def _readers(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, set[Weigh
 
 def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:
     """The values of a tensor whose data may be in `folder`."""
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        loaded = onnx.TensorProto()
-        loaded.CopyFrom(tensor)
-        load_external_data_for_tensor(loaded, str(folder))
-        tensor = loaded
-    return onnx.numpy_helper.to_array(tensor)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return onnx.numpy_helper.to_array(tensor)
+    if tensor.data_type == onnx.TensorProto.FLOAT and all(tensor.dims):
+        # Most are large, and none is changed in place.
+        entry = {pair.key: pair.value for pair in tensor.external_data}
+        file, offset = folder / entry["location"], int(entry.get("offset", "0"))
+        return np.memmap(file, "<f4", "r", offset, tuple(tensor.dims))
+    loaded = onnx.TensorProto()
+    loaded.CopyFrom(tensor)
+    load_external_data_for_tensor(loaded, str(folder))
+    return onnx.numpy_helper.to_array(loaded)
 
 
 def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -23,6 +25,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.passes.same_sign_weights import may_have_products
+from aotc.graph.symbols import free_dims
 from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.graph.weights import (
     EXTERNAL_BYTES,
@@ -47,17 +50,31 @@ from aotc.pipeline.integer_products import (
 )
 from aotc.pipeline.integers import is_quantizing, quantize
 from aotc.pipeline.plan import require_kept_nodes
-from aotc.pipeline.specialize import isa_name
-from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
+from aotc.pipeline.specialize import isa_name, specialize
+from aotc.pipeline.types import (
+    AnalyzedModel,
+    OptimizedModel,
+    SourceModel,
+    SpecializedModel,
+    VariantPlan,
+)
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
-from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
+from aotc.session.inference import (
+    DATA,
+    MODEL,
+    SHAPES_ALONE,
+    SPOILS_QUANTIZED,
+    write_optimized,
+)
 from aotc.session.sessions import create_session
 from aotc.session.worker_pool import Workers
+from aotc.sizes.search import stated_dim
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU
+from aotc.spec.shapes import DimRange, Domain
 from aotc.spec.variant import ComputedProducts, Optimization, PassRecord, SessionSpec
 
 # Above this size, two optimizers at once would double the memory of a build.
@@ -107,6 +124,40 @@ def optimize_ahead(
         plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, state)
         for plan in dynamic
     }
+
+
+def fuse_ahead(
+    source: SourceModel,
+    ranges: Mapping[str, DimRange],
+    plans: Sequence[VariantPlan],
+    state: BuildState,
+) -> list[Future[None]]:
+    """Start to fuse while the model is analyzed, where all sizes are stated; `fuse` finds it done.
+
+    `ranges` are what the profile states of its dims.
+    """
+    dims = free_dims(source.symbols.inputs())
+    wanted = [plan for plan in plans if may_fuse(plan, state.context)]
+    known = all(name in ranges and ranges[name].bounded for name in dims)
+    if not wanted or not known or source.symbols.relations:
+        return []
+    analyzed = AnalyzedModel(
+        source=source,
+        ranges=ranges,
+        domain=Domain(dims={name: stated_dim(ranges[name]) for name in dims}),
+        references=(),
+        activation_bytes=None,
+        shapes=(),
+        padding=None,
+        findings=(),
+    )
+    specialized = [specialize(analyzed, plan, state.context) for plan in wanted]
+
+    def fuse_each() -> None:
+        for each in specialized:
+            fuse(each, state)
+
+    return [state.workers.submit(fuse_each)]
 
 
 def optimize(
@@ -386,7 +437,8 @@ def optimize_job(request: Json) -> Json:
             write_weights(model)
         if request["half"]:
             full = model.SerializeToString(deterministic=True)
-            change, noticed = to_half(model, request["half"])
+            made_of = f"{level} ".encode() + graph.read_bytes()
+            change, noticed = to_half(model, request["half"], made_of)
             records += (change,)
             findings += noticed
             write_weights(model)
@@ -501,16 +553,19 @@ def fuse(
     plan, source = specialized.plan, specialized.analyzed.source
     if not may_fuse(plan, state.context):
         return specialized, ()
-    folder = state.work / f"fuse-{plan.name}"
+    request = {
+        "graph": str(specialized.graph),
+        "weights": str(source.weights),
+        "backend": plan.providers[0],
+        "plugins": state.context.plugins(),
+    }
+    # Other forms of the variant, and the one in `keep` beside it, begin with the same graph.
+    asked = hashlib.sha256(json.dumps(request).encode() + specialized.graph.read_bytes())
+    folder = state.shared / f"fuse-{asked.hexdigest()[:16]}"
     try:
-        value = state.workers.run(
+        value = state.workers.run_once(
             "aotc.pipeline.optimize:fusion_job",
-            {
-                "graph": str(specialized.graph),
-                "weights": str(source.weights),
-                "backend": plan.providers[0],
-                "plugins": state.context.plugins(),
-            },
+            request,
             folder=folder,
             where=f"variant {plan.name}",
         ).value
@@ -575,7 +630,7 @@ def _does_not_load(fused: onnx.ModelProto, weights: Path) -> str:
     try:
         create_session(
             fused.SerializeToString(),
-            SessionSpec(optimization="disable"),
+            SHAPES_ALONE,
             providers=[CPU],
             weights_folder=weights,
         )

@@ -163,27 +163,31 @@ def _typed_graph(
 ) -> tuple[Path, tuple[Sizes, Sizes]]:
     specialized = optimized.specialized
     domain = specialized.sizes
+    # A graph of one size is described once.
+    corners: list[Literal["opt", "max"]] = ["opt"]
+    if domain.corner("max") != domain.corner("opt"):
+        corners.append("max")
     folder = state.work / f"describe-{specialized.plan.name}"
     value = state.workers.run(
         "aotc.pipeline.partition:describe_job",
         {
             "graph": str(graph),
             "weights": str(weights),
-            "shapes": [dict(domain.corner("opt")), dict(domain.corner("max"))],
-            "inputs": [_inputs(specialized, corner) for corner in ("opt", "max")],
+            "shapes": [dict(domain.corner(corner)) for corner in corners],
+            "inputs": [_inputs(specialized, corner) for corner in corners],
         },
         folder=folder,
         where=f"variant {specialized.plan.name}",
     ).value
-    opt, largest = (
+    found = [
         Sizes(
             nodes={name: NodeCompute(*cost) for name, cost in costs["nodes"].items()},
             values=costs["values"],
             shapes={name: tuple(shape) for name, shape in costs["shapes"].items()},
         )
         for costs in value
-    )
-    return folder / "typed.onnx", (opt, largest)
+    ]
+    return folder / "typed.onnx", (found[0], found[-1])
 
 
 def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dict[str, str]:

@@ -69,6 +69,9 @@ _RULES: tuple[tuple[str, str, str, str], ...] = (
     (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
     (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
 )  # fmt: skip
+# Weights are not packed for what runs at most once.
+_UNPACKED: Final = {"session.disable_prepacking": "1"}
+SHAPES_ALONE: Final = SessionSpec(optimization="disable", config=_UNPACKED)
 T = TypeVar("T")
 
 
@@ -384,9 +387,9 @@ def with_types(
     types when it creates a session, but reports only those of graph outputs: so unknown values
     become outputs of a copy.
 
-    External data in the folder `weights` is only read by ONNX Runtime.  Values that neither
-    inference knows are computed if `inputs` are given, and get the rank that they have then, or
-    with `sizes` the full shape.
+    External data in the folder `weights` is only read by ONNX Runtime.  Values whose rank, or with
+    `sizes` whose full shape, neither inference knows are computed if `inputs` are given, and get
+    what they have then.
     """
     typed = onnx.ModelProto()
     typed.CopyFrom(model)
@@ -432,7 +435,7 @@ def _infer_with_runtime(
     try:
         session = create_session(
             extended.SerializeToString(),
-            SessionSpec(optimization="disable"),
+            SHAPES_ALONE,
             providers=[CPU],
             weights_folder=weights,
         )
@@ -442,8 +445,8 @@ def _infer_with_runtime(
     del session
     seen: Mapping[str, tuple[int, ...]] = {}
     if inputs is not None:
-        tensors = [name for name in missing if found[name].type.startswith(_TENSOR)]
-        seen = _shapes_of_run(model, tensors, weights, inputs)
+        unknown = [name for name in missing if _is_unknown(found[name], sizes)]
+        seen = _shapes_of_run(model, unknown, weights, inputs) if unknown else {}
     wanted = set(missing)
     for value in model.graph.output:
         if (
@@ -460,6 +463,13 @@ def _infer_with_runtime(
             stated[name].CopyFrom(info)
         else:
             model.graph.value_info.append(info)
+
+
+def _is_unknown(value: Any, sizes: bool) -> bool:
+    """Whether ORT does not say a tensor's rank, or with `sizes` all of its sizes."""
+    # An empty list means a scalar or an unknown rank.
+    whole = value.shape and not (sizes and any(not isinstance(dim, int) for dim in value.shape))
+    return value.type.startswith(_TENSOR) and not whole
 
 
 def _shapes_of_run(
@@ -482,7 +492,7 @@ def _shapes_of_run(
     try:
         session = create_session(
             asking.SerializeToString(),
-            SessionSpec(optimization="disable"),
+            SHAPES_ALONE,
             providers=[CPU],
             weights_folder=weights,
             as_listed=True,
@@ -511,5 +521,4 @@ def _value_info(
         return onnx.helper.make_tensor_value_info(value.name, kind, [None] * len(shape_in_run))
     if shape_in_run == ():
         return onnx.helper.make_tensor_value_info(value.name, kind, ())
-    # An empty list means a scalar or an unknown rank.
     return onnx.helper.make_tensor_value_info(value.name, kind, shape or None)

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _MAX_BYTES = 64 << 20
+# Of inputs that were generated: most are asked for again.
+_MAX_MADE: Final = 512 << 20
 _CRASHES = "ONNX Runtime crashes or hangs"
 _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
 # Key for the number of the input values, next to the sizes of a run: no dim has this name.
@@ -157,8 +159,10 @@ class Reference:
     def _inputs_at(self, sizes: Mapping[str, int], number: int) -> dict[str, Any]:
         if number >= _GIVEN:
             return self._given[number - _GIVEN].inputs
+        made, key = self._value_sets.made, (*sorted(sizes.items()), number)
         try:
-            return generate(self.inputs, sizes, self._value_sets.hints(number), self.seed)
+            if key not in made:
+                made[key] = generate(self.inputs, sizes, self._value_sets.hints(number), self.seed)
         except (ValueError, MemoryError, OverflowError) as error:
             raise AotcError(
                 "AOTC-S001",
@@ -166,6 +170,10 @@ class Reference:
                 where=sizes_in_words(sizes),
                 found=str(error),
             ) from None
+        inputs = made[key]
+        while sum(values.nbytes(v) for each in made.values() for v in each.values()) > _MAX_MADE:
+            del made[next(iter(made))]
+        return dict(inputs)
 
     def resume(
         self, deadly: list[Json], run_seconds: float, done: Sequence[Json], cpu_seconds: float

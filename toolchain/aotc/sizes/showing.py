@@ -18,7 +18,7 @@ from aotc.sizes.dependence import Dependence
 from aotc.sizes.inputs.fixtures import SEARCHED, FixtureInputs
 from aotc.sizes.inputs.searched import MAX_TRIED, Searched, searched_values
 from aotc.sizes.reference import Reference
-from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, lack_of
+from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, digest_of, lack_of
 from aotc.sizes.trials import cpu_deadline
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding
@@ -104,12 +104,15 @@ class Showing:
     def _answers(
         self, fixture: FixtureInputs, outputs: Sequence[Data]
     ) -> Iterator[tuple[str, Answer]]:
+        # An input is read by many outputs.
+        digests = {name: digest_of({name: each}) for name, each in fixture.inputs.items()}
         for value, output in zip(self.reference.outputs, outputs, strict=True):
             for name, traits in self.traits.items():
                 # What no input's values decide is the same in every call of these sizes.
                 if traits.output == value.name and traits.reads:
-                    given = {read: fixture.inputs[read] for read in traits.reads}
-                    yield name, answer_of(traits.of(output), traits.ends, given)
+                    read = {each: fixture.inputs[each] for each in traits.reads}
+                    given = "".join(digests[each] for each in sorted(read))
+                    yield name, answer_of(traits.of(output), traits.ends, read, given)
 
     def lacks(self) -> dict[str, Lack]:
         """The outputs of which the fixtures show nothing, as far as that is certain."""

@@ -148,9 +148,15 @@ class Lack:
 
 
 def answer_of(
-    value: Data, ends: Ends | None = None, inputs: Mapping[str, Data] | None = None
+    value: Data,
+    ends: Ends | None = None,
+    inputs: Mapping[str, Data] | None = None,
+    given: str | None = None,
 ) -> Answer:
-    """The answer `value` in numbers; `inputs` are those that the output depends on."""
+    """The answer `value` in numbers; `inputs` are those that the output depends on.
+
+    `given` stands for their values (None: a digest of them does).
+    """
     digest = hashlib.sha256()
     shapes: list[tuple[int, ...]] = []
     elements = finite = at_ends = 0
@@ -175,7 +181,7 @@ def answer_of(
         lowest=lowest,
         highest=highest,
         digest=digest.hexdigest(),
-        given=digest_of(inputs or {}),
+        given=digest_of(inputs or {}) if given is None else given,
         sizes=tuple(array.shape for each in (inputs or {}).values() for array in _arrays(each)),
     )
 

@@ -6,7 +6,7 @@ accepted before.  What is accepted is used from then on, and stays with the size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ class ValueSets:
         self._failures = 0
         self.first_rejected: dict[str, int] = {}
         """The first sizes at which other values were needed."""
+        self.made: dict[Hashable, dict[str, Any]] = {}
+        """Inputs that were generated with them, as far as whoever generates them keeps them."""
 
     def number(self, sizes: Mapping[str, int]) -> int:
         """The number of the values that are used at `sizes`."""
