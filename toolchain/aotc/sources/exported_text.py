@@ -121,6 +121,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,999}")
 # No quotes, backslashes or brackets: PyTorch puts them into `getattr(self, "...")`.
 _PATH: Final = re.compile(r"[A-Za-z0-9_\-/:+@ ]+(\.[A-Za-z0-9_\-/:+@ ]+)*")
 _DIM: Final = re.compile(r"[A-Za-z0-9_+\-*/%(), .<>=&|~]{1,2000}")
+_EXPRESSION: Final = re.compile(r"[A-Za-z0-9_(),'=.+\- ]+")
 _UNBACKED: Final = re.compile(r"(?:u|zuf)(\d*)")
 _OUTPUT_OF_TOOLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _DEVICE: Final = re.compile(r"[a-z]{1,16}")
@@ -164,6 +165,8 @@ _FUNCTIONS: Final = frozenset(
 )
 _POWERS: Final = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift"))
 _CONSTANTS: Final = frozenset(("true", "false", "oo"))
+# Names that sympy knows, which no symbol may have.
+_MEANT: Final = _FUNCTIONS | _CONSTANTS | {"Symbol", "Integer", "Float"}
 _ASSUMPTIONS: Final = frozenset(
     (
         *("integer", "positive", "nonnegative", "negative", "nonpositive", "zero", "nonzero"),
@@ -310,7 +313,7 @@ class ProgramText:
         text = _text(value)
         if text in self._known:
             return text
-        if len(text) > _MAX_EXPRESSION or not text.isascii():
+        if len(text) > _MAX_EXPRESSION or not _EXPRESSION.fullmatch(text):
             raise _code("an expression of sizes", text)
         try:
             with warnings.catch_warnings():
@@ -494,7 +497,7 @@ def _check_expression(node: ast.expr, text: str, powers: int = 0) -> None:
         case ast.Name(id=name) if name in _CONSTANTS:
             return
         case ast.Call(ast.Name(id="Symbol"), [ast.Constant(str(name))], assumptions):
-            if _IDENTIFIER.fullmatch(name) and name not in _FUNCTIONS and not name.startswith("__"):
+            if _IDENTIFIER.fullmatch(name) and name not in _MEANT and not name.startswith("__"):
                 _check_unbacked(name)
                 if all(_is_assumption(each) for each in assumptions):
                     return
