@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.sources.base import EXAMPLES, MODEL, Answers, Captured, CaptureRequest, Importer
 from aotc.sources.sklearn_estimators import batch_dim, name_batch, not_exported
 from aotc.spec.framework_capture import FrameworkCapture
@@ -195,8 +196,6 @@ def _captured(
     import onnx
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    from aotc.base.records import replace
-
     try:
         model = convert(booster, initial_types=[(_INPUT, FloatTensorType([None, count]))])
     except Exception as error:
@@ -204,7 +203,8 @@ def _captured(
         raise not_exported(error, exporter, framework.format) from None
     name_batch(model)
     onnx.save(model, folder / MODEL)
-    np.savez(folder / EXAMPLES, **{_INPUT: np.zeros((2, count), np.float32)})
+    examples: dict[str, Any] = {_INPUT: np.zeros((2, count), np.float32)}
+    np.savez(folder / EXAMPLES, **examples)
     opset = next((each.version for each in model.opset_import if not each.domain), 0)
     return Captured(
         framework=replace(framework, opset=opset, dims=(batch_dim(model),)),

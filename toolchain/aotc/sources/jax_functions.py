@@ -44,11 +44,12 @@ def function_of(function: Any, examples: Any, dynamic_shapes: Any) -> JaxFunctio
     import jax
     import numpy as np
 
+    positional: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
     if isinstance(examples, Mapping):
-        positional, named = (), dict(examples)
+        named = dict(examples)
     else:
         positional = tuple(examples) if isinstance(examples, tuple | list) else (examples,)
-        named = {}
         if dynamic_shapes is not None and not isinstance(examples, tuple | list):
             dynamic_shapes = (dynamic_shapes,)
     arguments = dict(zip(_parameters(function, len(positional)), positional, strict=True))
@@ -218,9 +219,8 @@ def _failed_operation(error: BaseException) -> tuple[str, str]:
         trace = each.__traceback__
         while trace is not None:
             equation = trace.tb_frame.f_locals.get("eqn")
-            info = getattr(equation, "source_info", None)
-            if info is not None:
-                frame = source_info_util.user_frame(info.traceback)
+            if equation is not None and hasattr(equation, "source_info"):
+                frame = source_info_util.user_frame(equation.source_info.traceback)
                 place = shown(frame.file_name, frame.start_line) if frame is not None else ""
                 return str(equation.primitive.name), place
             trace = trace.tb_next

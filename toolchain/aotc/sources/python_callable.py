@@ -260,7 +260,8 @@ def _save_first(answers: Answers, folder: Path, captured: Captured) -> None:
     import numpy as np
 
     if examples := _examples(folder, captured):
-        np.savez(folder / _FIRST, **dict(answers(examples)))
+        first: dict[str, Any] = dict(answers(examples))
+        np.savez(folder / _FIRST, **first)
 
 
 def _compare_first(answers: Answers, folder: Path, captured: Captured, source: str) -> None:

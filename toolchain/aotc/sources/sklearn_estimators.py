@@ -58,7 +58,6 @@ class SklearnEstimator(Importer):
                 captured.framework,
                 format=f"{captured.framework.format}, {kind}",
                 source=path.name,
-                network="unknown",
                 trusted=request.trusted,
             ),
             findings=(*captured.findings, *found),
