@@ -40,12 +40,14 @@ class CaptureRequest:
     """What is to be captured.
 
     `source` is a path, absolute, or what else names a source.  `trusted`: code of the source may be
-    run.  `options` are an importer's own.
+    run.  `options` are an importer's own.  `directory` is the working directory of who asks, where
+    such code is imported.
     """
 
     source: str
     trusted: bool = False
     options: Mapping[str, Json] = field(default_factory=dict)
+    directory: str = ""
 
 
 @record

@@ -17,7 +17,13 @@ GROUP: Final = "aotc.importers"
 # The first that recognizes a source takes it.
 IMPORTERS: Final = Registry(
     "importer",
-    (("torch", "aotc.sources.torch_program:TorchProgram"),),
+    (
+        ("torch", "aotc.sources.torch_program:TorchProgram"),
+        ("sklearn", "aotc.sources.sklearn_estimators:SklearnEstimator"),
+        ("xgboost", "aotc.sources.boosted_trees:XGBoostModel"),
+        ("lightgbm", "aotc.sources.boosted_trees:LightGBMModel"),
+        ("python", "aotc.sources.python_callable:PythonCallable"),
+    ),
 )
 # What is an ONNX model by its name is looked at no further.
 _ONNX: Final = (".onnx", ".ort", ".pb", ".onnxtxt")
