@@ -15,7 +15,10 @@ GROUP: Final = "aotc.importers"
 # The first that recognizes a source takes it.
 IMPORTERS: Final = Registry(
     "importer",
-    (("torch", "aotc.sources.torch_program:TorchProgram"),),
+    (
+        ("torch", "aotc.sources.torch_program:TorchProgram"),
+        ("hf", "aotc.sources.hugging_face:HuggingFace"),
+    ),
 )
 # What is an ONNX model by its name is looked at no further.
 _ONNX: Final = (".onnx", ".ort", ".pb", ".onnxtxt")
