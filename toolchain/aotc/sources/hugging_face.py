@@ -210,11 +210,11 @@ def _written(
 
 def _lost(dim: StaticDim, hub: HubFolder) -> Finding:
     """That the exported model takes one size of a dim of which the model itself takes several."""
-    at = f"{dim.place} takes" if dim.place else "its code takes"
+    at = f" ({dim.place})" if dim.place else ""
     return Finding(
         code="AOTC-I124",
-        what=f"{at} the size {dim.size} of {dim.asked} for a constant, as a loop over it does: the "
-        "artifact has no other size of it",
+        what=f"the artifact takes no other {dim.asked} than {dim.size}, as the model does: "
+        f"{dim.why}{at}",
         where=f"{hub.architecture}, {dim.input}.{dim.axis}",
     )
 

@@ -29,6 +29,8 @@ _SAMPLES: Final = 4000
 _SIDE: Final = 64
 # A range is run at its limit: a build does not end in a context of 128k positions.
 LONGEST: Final = 2048
+# torch.export did not end within ten minutes on Swin with free sides.
+_WINDOWS: Final = "windows are padded and shifted by the image's sides, which torch.export cannot"
 _LIMITS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 
 
@@ -39,6 +41,7 @@ class FreeDim:
     example: int
     other: Annotated[int, "another size, with which the model is tried"]
     max: Annotated[int | None, "as the config states it; None: it states none"] = None
+    kept: Annotated[str, "why it is exported with the example's size alone; empty: it is free"] = ""
 
 
 @record
@@ -227,11 +230,12 @@ def _image(
     ]
     if parameters.get("pixel_mask"):
         inputs.append(ModelInput(name="pixel_mask", dims=(batch, "height", "width"), fill="ones"))
+    kept = _WINDOWS if settings("window_size") else ""
     count = _IMAGES if batch == "image_batch" else _BATCH
     return inputs, {
         batch: FreeDim(example=count, other=count + 1),
-        "height": FreeDim(example=height, other=height + height // 2),
-        "width": FreeDim(example=width, other=2 * width),
+        "height": FreeDim(example=height, other=height + height // 2, kept=kept),
+        "width": FreeDim(example=width, other=2 * width, kept=kept),
     }
 
 

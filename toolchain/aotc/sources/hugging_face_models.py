@@ -60,6 +60,9 @@ class LoadedModel:
     cache: str
     """The parameter that takes its cache; empty: it takes none."""
     static: tuple[StaticDim, ...] = ()
+    """Dims of which its own code takes one size."""
+    kept: tuple[StaticDim, ...] = ()
+    """Dims that are exported with one size although its code takes others."""
 
     @property
     def name(self) -> str:
@@ -193,25 +196,30 @@ def _cache_of(module: Any, parameters: Mapping[str, bool]) -> tuple[Cached | Non
 def _tried(model: LoadedModel) -> LoadedModel:
     """The model with its dims as running it shows: which are free, and whether limits are met."""
     static: list[StaticDim] = []
+    kept: list[StaticDim] = []
     for name, dim in model.described.dims.items():
+        why, place = dim.kept, ""
         try:
             model_call(model, model.described.arrays({name: dim.other}))
         except Exception as error:
-            static += [
-                StaticDim(
-                    input=each.name,
-                    axis=each.dims.index(name),
-                    size=dim.example,
-                    asked=name,
-                    why=_first_line(error),
-                    place=place_of_error(error),
-                )
-                for each in model.described.inputs
-                if name in each.dims
-            ]
-    fixed = {each.asked for each in static}
+            why, place = _first_line(error), place_of_error(error)
+        if not why:
+            continue
+        (kept if why == dim.kept else static).extend(
+            StaticDim(
+                input=each.name,
+                axis=each.dims.index(name),
+                size=dim.example,
+                asked=name,
+                why=why,
+                place=place,
+            )
+            for each in model.described.inputs
+            if name in each.dims
+        )
+    fixed = {each.asked for each in (*static, *kept)}
     free = model.described.fixed(fixed)
-    tried = replace(model, described=free, static=tuple(static))
+    tried = replace(model, described=free, static=tuple(static), kept=tuple(kept))
     limits = {name: _limit(tried, name, dim) for name, dim in free.dims.items()}
     dims = {name: replace(dim, max=limits[name]) for name, dim in free.dims.items()}
     return replace(tried, described=replace(free, dims=dims))
@@ -304,9 +312,16 @@ def export_model(model: LoadedModel) -> ExportedModel:
     return ExportedModel(
         program=program,
         dims=dims,
-        static=tuple(
-            replace(each, place=made_static.places.get((each.input, each.axis), ""))
-            for each in lost
+        static=(
+            *model.kept,
+            *(
+                replace(
+                    each,
+                    why="its code takes the size for a constant, as a loop over it does",
+                    place=made_static.places.get((each.input, each.axis), ""),
+                )
+                for each in lost
+            ),
         ),
         arguments=arguments,
     )
