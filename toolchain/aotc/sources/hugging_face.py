@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import file_sha256
 from aotc.base.records import replace
 from aotc.sources.base import (
     EXAMPLES,
@@ -29,8 +30,7 @@ from aotc.sources.hugging_face_folder import (
     read_hub_folder,
 )
 from aotc.sources.hugging_face_inputs import LONGEST
-from aotc.spec.framework_capture import FrameworkCapture, StaticDim
-from aotc.spec.payload import Finding
+from aotc.spec.framework_capture import FrameworkCapture, SourceFile, StaticDim
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # What a folder is captured from: code of its own is fetched for who trusts it alone.
 _FETCHED: Final = ("*.json", "*.safetensors", "*.txt", "*.model")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_DECIDING: Final = (".json", ".safetensors", ".py")
 _LARGE: Final = 1 << 30
 
 
@@ -74,12 +75,7 @@ class HuggingFace(Importer):
         """The configuration, the weights and what else decides the capture; none for a name."""
         if source.startswith(SCHEME):
             return ()
-        folder = Path(source)
-        return tuple(
-            sorted(
-                path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".py")
-            )
-        )
+        return _deciding(Path(source))
 
     def model_name(self, source: str) -> str:
         """The name on the hub without its organization, or the folder's."""
@@ -179,20 +175,21 @@ def _written(
     examples = model.described.arrays({})
     given: dict[str, Any] = {name: examples[name] for name in inputs}
     np.savez(folder / EXAMPLES, **given)
-    static = (*model.static, *exported.static)
+    files = _files(hub)
     framework = FrameworkCapture(
         importer=HuggingFace.name,
         format=f"{hub.library} model",
         source=request.source if request.source.startswith(SCHEME) else Path(hub.folder).name,
-        size=size,
+        files=files,
         revision=hub.revision,
-        weights_sha256=_weights_digest(hub),
+        weights_sha256=_weights_digest(hub, files),
         made_by=_made_by(hub),
         versions=versions,
         exporter="transformers.exporters.OnnxExporter",
         opset=program.opset_imports.get("", 0),
         dims=exported.dims,
-        static_dims=static,
+        static_dims=exported.static,
+        guards=tuple(map(_guard, model.static)),
         modules=len({path for path, _ in modules.values() if path}),
         trusted=request.trusted,
     )
@@ -204,19 +201,13 @@ def _written(
         relations=("total_sequence = past_sequence + sequence",) if cached else (),
         examples=EXAMPLES,
         modules=MODULES,
-        findings=tuple(_lost(each, hub) for each in exported.static),
     )
 
 
-def _lost(dim: StaticDim, hub: HubFolder) -> Finding:
-    """That the exported model takes one size of a dim of which the model itself takes several."""
+def _guard(dim: StaticDim) -> str:
+    """That the model itself takes one size of a dim."""
     at = f" ({dim.place})" if dim.place else ""
-    return Finding(
-        code="AOTC-I124",
-        what=f"the artifact takes no other {dim.asked} than {dim.size}, as the model does: "
-        f"{dim.why}{at}",
-        where=f"{hub.architecture}, {dim.input}.{dim.axis}",
-    )
+    return f"{dim.input}.{dim.axis} = {dim.size}: {dim.why}{at}"
 
 
 def _ranges(model: LoadedModel, exported: ExportedModel) -> dict[str, DimRange]:
@@ -234,12 +225,27 @@ def _ranges(model: LoadedModel, exported: ExportedModel) -> dict[str, DimRange]:
     return found
 
 
-def _weights_digest(hub: HubFolder) -> str:
+def _files(hub: HubFolder) -> tuple[SourceFile, ...]:
+    """The files that decide the capture, with their digests."""
+    folder = Path(hub.folder)
+    found = (
+        SourceFile(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
+        for path in _deciding(folder)
+    )
+    return tuple(found)
+
+
+def _deciding(folder: Path) -> tuple[Path, ...]:
+    """Files of a folder that may decide what is captured, by name."""
+    return tuple(
+        sorted(path for path in folder.iterdir() if path.suffix in _DECIDING and path.is_file())
+    )
+
+
+def _weights_digest(hub: HubFolder, files: Sequence[SourceFile]) -> str:
     """sha256 of the lines `SHA256  NAME` of all files of weights, as sha256sum writes them."""
-    lines = []
-    for file in hub.weights:
-        with (Path(hub.folder) / file.name).open("rb") as weights:
-            lines.append(f"{hashlib.file_digest(weights, 'sha256').hexdigest()}  {file.name}\n")
+    names = {file.name for file in hub.weights}
+    lines = [f"{file.sha256}  {file.name}\n" for file in files if file.name in names]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

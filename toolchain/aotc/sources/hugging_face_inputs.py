@@ -62,7 +62,7 @@ class Described:
     dims: Mapping[str, FreeDim] = field(default_factory=dict)
 
     def arrays(self, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-        """Values of all inputs, the same for each `seed`; a dim without a size has its example's."""
+        """Values of all inputs, equal for equal seeds; dims without a size have the example's."""
         import numpy as np
 
         drawn = np.random.default_rng(seed)
