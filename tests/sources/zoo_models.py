@@ -7,7 +7,7 @@ says at which five sizes users call it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ class Entry:
     name: str
     write: Callable[[Path], Path]
     sizes: tuple[Sizes, ...]
-    module: Callable[[], Any] | None = field(default=None)
 
 
 def text_sizes(longest: int = 64) -> tuple[Sizes, ...]:
@@ -73,6 +72,23 @@ def diffusers_folder(name: str, **fields: Any) -> Callable[[Path], Path]:
         torch.manual_seed(0)
         getattr(diffusers, name)(**fields).eval().save_pretrained(folder)
         return folder
+
+    return write
+
+
+def program_of(name: str, **sizes: int) -> Callable[[Path], Path]:
+    """What exports the module `name` of `zoo_modules`, as its user does, and saves the program."""
+
+    def write(folder: Path) -> Path:
+        import torch
+        import zoo_modules
+
+        torch.manual_seed(0)
+        module, inputs, dynamic = getattr(zoo_modules, name)(sizes)
+        program = torch.export.export(module.eval(), (), inputs, dynamic_shapes=dynamic)
+        path = folder.with_suffix(".pt2")
+        torch.export.save(program, path)
+        return path
 
     return write
 
@@ -179,7 +195,7 @@ ENTRIES: tuple[Entry, ...] = (
             num_heads=[2, 4],
             window_size=4,
         ),
-        sizes=image_sizes((32, 32), (64, 32), (48, 48), (40, 72), (96, 96)),
+        sizes=image_sizes(*SQUARE),
     ),
     Entry(
         name="detr",
@@ -363,7 +379,7 @@ ENTRIES: tuple[Entry, ...] = (
             bos_token_id=1,
             eos_token_id=2,
         ),
-        sizes=text_sizes(),
+        sizes=tuple({"batch": batch, "sequence": 11} for batch in (1, 2, 3, 5, 8)),
     ),
     Entry(
         name="whisper",
@@ -433,5 +449,33 @@ ENTRIES: tuple[Entry, ...] = (
                 (1, 8, 32, 20),
             )
         ),
+    ),
+    Entry(
+        name="mobilenetv3",
+        write=program_of("mobilenetv3", batch=2, height=64, width=96),
+        sizes=image_sizes(*PHOTOS),
+    ),
+    Entry(
+        name="gru",
+        write=program_of("gru", batch=3, length=7),
+        sizes=tuple({"batch": batch, "length": length} for batch, length in ((1, 7), (4, 20))),
+    ),
+    Entry(
+        name="tabnet",
+        write=program_of("tabnet", batch=3),
+        sizes=tuple({"batch": batch} for batch in (1, 2, 7, 64, 256)),
+    ),
+    Entry(
+        name="gnn",
+        write=program_of("gnn", nodes=6, edges=11),
+        sizes=tuple(
+            {"nodes": nodes, "edges": edges}
+            for nodes, edges in ((2, 1), (5, 12), (10, 30), (34, 156), (100, 400))
+        ),
+    ),
+    Entry(
+        name="policy",
+        write=program_of("policy", batch=3),
+        sizes=tuple({"batch": batch} for batch in (1, 2, 8, 64, 256)),
     ),
 )
