@@ -67,7 +67,7 @@ def outcome_of(entry: Entry, folder: Path) -> Outcome:
         if each["code"] in ("AOTC-I123", "AOTC-I124", "AOTC-I129")
     )
     if run.returncode:
-        error = report["error"]
+        error = report["errors"][0]
         return Outcome(
             name=entry.name,
             source=kind,

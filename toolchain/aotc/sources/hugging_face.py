@@ -87,7 +87,7 @@ class HuggingFace(Importer):
         """Load the model, try its dims, and export it."""
         from aotc.sources.hugging_face_models import export_model, load_model
 
-        hub = _located(request)
+        hub = located(request)
         model = load_model(hub, trusted=request.trusted)
         exported = export_model(model)
         return _written(request, hub, model, exported, folder, self.versions())
@@ -100,7 +100,7 @@ class HuggingFace(Importer):
 
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        hub = _located(request, captured.framework.revision)
+        hub = located(request, captured.framework.revision)
         model = load_model(hub, trusted=request.trusted, tried=False)
 
         def answer(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -110,7 +110,7 @@ class HuggingFace(Importer):
         return answer
 
 
-def _located(request: CaptureRequest, commit: str = "") -> HubFolder:
+def located(request: CaptureRequest, commit: str = "") -> HubFolder:
     """The folder that the source names, read; of a name, at `commit` if that is known.
 
     Raises AOTC-I147 (neither in the cache nor on the hub) and what `read_hub_folder` does.
@@ -211,17 +211,18 @@ def _guard(dim: StaticDim) -> str:
 
 
 def _ranges(model: LoadedModel, exported: ExportedModel) -> dict[str, DimRange]:
-    """The ranges that the config states of free dims, up to what a build tries by running."""
+    """The ranges that the config states of free dims, up to what a build tries by running.
+
+    The sum of a past and what is added has the range that follows from both.
+    """
     found = {}
     for dim in exported.dims:
-        known = model.described.dims.get(dim.name) or model.described.dims.get("sequence")
+        known = model.described.dims.get(dim.name)
         if known is None or known.max is None:
             continue
         limit = min(known.max, LONGEST)
-        if dim.name == "past_sequence":
-            found[dim.name] = DimRange(min=0, max=limit - 1)
-        elif dim.name in model.described.dims or dim.name == "total_sequence":
-            found[dim.name] = DimRange(min=1, max=limit)
+        past = dim.name == "past_sequence"
+        found[dim.name] = DimRange(min=0 if past else 1, max=limit - past)
     return found
 
 
