@@ -190,6 +190,7 @@ def _written(
         dims=exported.dims,
         static_dims=exported.static,
         guards=tuple(map(_guard, model.static)),
+        branches=exported.branches,
         modules=len({path for path, _ in modules.values() if path}),
         trusted=request.trusted,
     )

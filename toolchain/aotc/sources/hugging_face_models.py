@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import re
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,8 @@ from aotc.sources.hugging_face_inputs import (
     describe,
     settings_of,
 )
-from aotc.spec.framework_capture import CapturedDim, StaticDim
+from aotc.sources.torch_module import decided, decisions, own_place
+from aotc.spec.framework_capture import CapturedBranch, CapturedDim, StaticDim
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,11 +41,6 @@ _CACHES: Final = ("cache", "past_key_values")
 _GROWING: Final = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
 _LAYER: Final = re.compile(r"(?:cache|past_key_values)\.layers\.(\d+)\.(key|value)s")
 _SYMBOL: Final = re.compile(r"[A-Za-z_]\w*")
-_DIM_OF_INPUT: Final = re.compile(r"\['(?P<input>\w+)'\]\.size\(\)\[(?P<axis>\d+)\]$")
-# Folders of code that is not of models; `exporters` and `utils` are parts of transformers.
-_FRAMEWORKS: Final = frozenset(
-    {"torch", "aotc", "onnxscript", "onnx_ir", "numpy", "exporters", "utils", "contextlib.py"}
-)
 # Where a limit of a config counts positions that no text has, as RoBERTa's does.
 _RESERVED: Final = 2
 
@@ -298,32 +293,25 @@ def export_model(model: LoadedModel) -> ExportedModel:
 
     arguments = _arguments(model, model.described.arrays({}))
     shapes = {name: _dynamic(model, name, value) for name, value in arguments.items()}
-    made_static = _MadeStatic()
-    try:
-        with made_static.seen():
+    with decisions() as messages, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
             exported = OnnxExporter().export(
                 model.module, arguments, OnnxConfig(dynamic_shapes=shapes)
             )
-    except Exception as error:
-        raise _export_failed(error, model) from None
+        except Exception as error:
+            told = [place for _, place in messages if place]
+            raise _export_failed(error, model.name, told[-1] if told else "") from None
+    branches, reasons = decided(messages)
     program = exported.program
     _rename_values(program, model)
     dims, lost = _rename_dims(program, model)
+    static = []
+    for each in lost:
+        why, _, place = reasons.get(f"{each.input}.{each.axis}", "").partition("\n")
+        static.append(replace(each, why=why, place=place))
     return ExportedModel(
-        program=program,
-        dims=dims,
-        static=(
-            *model.kept,
-            *(
-                replace(
-                    each,
-                    why="its code takes the size for a constant, as a loop over it does",
-                    place=made_static.places.get((each.input, each.axis), ""),
-                )
-                for each in lost
-            ),
-        ),
-        arguments=arguments,
+        program=program, dims=dims, static=(*model.kept, *static), branches=branches
     )
 
 
@@ -336,57 +324,25 @@ class ExportedModel:
     dims: tuple[CapturedDim, ...]
     static: tuple[StaticDim, ...]
     """Dims at which the model itself takes other sizes, and the exported one does not."""
-    arguments: Mapping[str, Any]
+    branches: tuple[CapturedBranch, ...]
 
 
-class _MadeStatic(logging.Handler):
-    """Where code of the model makes torch.export take a dim's size for a constant.
+def _export_failed(error: BaseException, name: str, last: str) -> AotcError:
+    """What the exporter ended with, at the line of the model's code that it could not take.
 
-    torch tells of it in its log while that code runs, so that its line is on the stack.
+    Where the errors have none, that is the `last` line at which torch decided something for good.
     """
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.places: dict[tuple[str, int], str] = {}
-
-    @contextlib.contextmanager
-    def seen(self) -> Iterator[None]:
-        """Listen to torch.export within the block."""
-        from torch.fx.experimental import _config
-
-        logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-        logger.addHandler(self)
-        try:
-            with _config.patch(print_specializations=True), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield
-        finally:
-            logger.removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the place of a line that makes a dim static; other messages are none of ours."""
-        if not str(record.msg).startswith("Specializing") or not isinstance(record.args, tuple):
-            return
-        found = _DIM_OF_INPUT.search(str(record.args[0]))
-        if found is not None:
-            place = _place(traceback.extract_stack())
-            self.places.setdefault((found["input"], int(found["axis"])), place)
-
-
-def _export_failed(error: BaseException, model: LoadedModel) -> AotcError:
-    """What the exporter ended with, and the line of the model's code that it could not take."""
-    found: BaseException | None = error
-    texts, place = [], ""
-    while found is not None:
-        texts.append(re.sub(r"\x1b\[\d+m", "", str(found)).strip())
-        place = place_of_error(found) or place
-        found = found.__cause__ or found.__context__
-    first = next((line for line in texts[-1].splitlines() if line.strip()), "no message")
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    place = next(filter(None, map(place_of_error, reversed(chain))), last)
+    text = re.sub(r"\x1b\[\d+m", "", str(chain[-1])).strip()
+    first = next((line for line in text.splitlines() if line.strip()), "no message")
     return AotcError(
         "AOTC-I121",
-        f"transformers cannot export {model.name}",
+        f"transformers cannot export {name}",
         where=place,
-        found=f"{type(error).__name__}: {first}"[:300],
+        found=f"{type(chain[-1]).__name__}: {first}"[:300],
     )
 
 
@@ -471,17 +427,9 @@ def _rename_dims(
 
 def place_of_error(error: BaseException) -> str:
     """Where a model's code raised, as FOLDER/FILE:LINE; empty: not in code of a model."""
-    return _place(traceback.extract_tb(error.__traceback__))
-
-
-def _place(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The innermost place that is neither in a framework nor in ours."""
-    for frame in reversed(frames):
-        path = Path(frame.filename)
-        package = path.as_posix().rpartition("site-packages/")[2]
-        if path.is_absolute() and not _FRAMEWORKS & set(Path(package).parts):
-            return f"{path.parent.name}/{path.name}:{frame.lineno}"
-    return ""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = (own_place(frame.filename, frame.lineno or 0) for frame in frames)
+    return next(filter(None, places), "")
 
 
 def _first_line(error: BaseException) -> str:
