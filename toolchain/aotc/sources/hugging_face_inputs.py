@@ -90,14 +90,17 @@ class Described:
             return dim
         if dim == "total_sequence":
             return self.size("past_sequence", sizes) + self.size("sequence", sizes)
-        return sizes.get(dim, self.dims[dim].example)
+        return sizes[dim] if dim in sizes else self.dims[dim].example
 
     def fixed(self, names: Collection[str]) -> Described:
         """The same with the dims `names` at their example's size, and no longer free."""
         inputs = tuple(
             ModelInput(
                 name=each.name,
-                dims=tuple(self.dims[d].example if d in names else d for d in each.dims),
+                dims=tuple(
+                    self.dims[dim].example if isinstance(dim, str) and dim in names else dim
+                    for dim in each.dims
+                ),
                 fill=each.fill,
                 below=each.below,
             )
