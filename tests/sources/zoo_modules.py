@@ -209,12 +209,12 @@ def tabnet(sizes: Sizes) -> Made:
 
 def gnn(sizes: Sizes) -> Made:
     """A graph: nodes, and edges from one to another."""
-    nodes, edges = sizes["nodes"], sizes["edges"]
+    module, nodes, edges = GraphNet(), sizes["nodes"], sizes["edges"]
     inputs = {"nodes": torch.randn(nodes, 8), "edges": torch.randint(0, nodes, (2, edges))}
-    return GraphNet(), inputs, {"nodes": {0: AUTO}, "edges": {1: AUTO}}
+    return module, inputs, {"nodes": {0: AUTO}, "edges": {1: AUTO}}
 
 
 def policy(sizes: Sizes) -> Made:
     """Observations of several environments."""
-    inputs = {"observation": torch.randn(sizes["batch"], 17)}
-    return Policy(), inputs, {"observation": {0: AUTO}}
+    module, inputs = Policy(), {"observation": torch.randn(sizes["batch"], 17)}
+    return module, inputs, {"observation": {0: AUTO}}
