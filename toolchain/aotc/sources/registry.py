@@ -19,6 +19,7 @@ IMPORTERS: Final = Registry(
     "importer",
     (
         ("torch", "aotc.sources.torch_program:TorchProgram"),
+        ("hf", "aotc.sources.hugging_face:HuggingFace"),
         ("sklearn", "aotc.sources.sklearn_estimators:SklearnEstimator"),
         ("xgboost", "aotc.sources.boosted_trees:XGBoostModel"),
         ("lightgbm", "aotc.sources.boosted_trees:LightGBMModel"),

@@ -367,6 +367,40 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The process that captured the source could reach a network, write files elsewhere or start programs: the system grants "
      "no namespaces or no Landlock.",
      "Nothing to do for sources that you trust. For others, build where the kernel grants both; the evidence says it."),
+    ("AOTC-I140", "folder names no model", INPUT,
+     "A folder of Hugging Face's hub has no config.json, or one that names no architecture: it holds a pipeline of several "
+     "models, an adapter, or something else.",
+     "Build the folder of one model, as save_pretrained writes it."),
+    ("AOTC-I141", "library has no such architecture", INPUT,
+     "The configuration names a class that the installed transformers or diffusers does not have.",
+     "Install a newer version, or the one that the model's page names; or add --trust-source where the folder brings code "
+     "of its own that you trust."),
+    ("AOTC-I142", "weights are quantized", INPUT,
+     "The folder's weights were quantized for another runtime (such as GPTQ, AWQ or bitsandbytes), whose kernels no ONNX "
+     "model has.",
+     "Build from the model that was quantized, and set 'precision' in the profile."),
+    ("AOTC-I143", "weights are not in safetensors", INPUT,
+     "The folder has weights as a pickle (pytorch_model.bin), whose loading runs code of whoever wrote it, or for another "
+     "framework. Only safetensors are read.",
+     "Use a revision that has safetensors (many have, as a pull request of the hub's own: --revision refs/pr/N), or load it "
+     "where you trust it and call save_pretrained(FOLDER)."),
+    ("AOTC-I144", "folder has no weights", INPUT,
+     "The folder of a model holds no weights, such as a checkout without its large files.",
+     "Fetch them: hf download ORG/NAME, or git lfs pull in a checkout."),
+    ("AOTC-I145", "weights are incomplete", INPUT,
+     "A shard that the index names is missing, lacks tensors, was cut short, or is a pointer of Git LFS in place of the file.",
+     "Fetch the folder again: hf download ORG/NAME, or git lfs pull in a checkout; compare sizes with the hub's."),
+    ("AOTC-I146", "weights are not the architecture's", INPUT,
+     "The weights lack tensors that the architecture has, or have them in other shapes. The library would fill them with "
+     "random numbers.",
+     "Name in 'architectures' of config.json the class whose weights they are; or train and save the missing part."),
+    ("AOTC-I147", "hub has no such model, or does not answer", INPUT,
+     "hf://ORG/NAME@REVISION is neither in the local cache (HF_HOME) nor to be had of the hub.",
+     "Check the name and the revision; fetch it where there is a network: hf download ORG/NAME --revision REVISION."),
+    ("AOTC-I148", "inputs of the model are not known", INPUT,
+     "The model's forward takes inputs whose shapes and values cannot be told from its configuration.",
+     "Write a function that returns the model and example inputs, and build it: aotc build MODULE:FUNCTION --trust-source; "
+     "or export it with torch.export.save and build the .pt2."),
     ("AOTC-I150", "there is no such callable", INPUT,
      "The module of 'package.module:callable' is not found, or has no such name, or what is called so cannot be called. "
      "Modules are found in the working directory, in PYTHONPATH, and where they are installed.",
