@@ -26,7 +26,15 @@ if ! { fits "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null
         exit 1
     }
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
-    -r "requirements/$lock.lock"
+install() {
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes "$@"
+}
+torch=
+if [ "$lock" = sources ]; then
+    # Its build for the CPU where pip finds that, else the one of the index.
+    torch=requirements/torch-cpu.lock
+    install --no-deps -r "$torch" 2>/dev/null || torch=requirements/torch.lock
+fi
+install ${torch:+-r "$torch"} -r "requirements/$lock.lock"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     --no-build-isolation -e .

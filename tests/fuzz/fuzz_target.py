@@ -36,6 +36,7 @@ NAMES = (
     "measured",
     "policy",
     "profile",
+    "program",
     "references",
     "samples",
     "signer",

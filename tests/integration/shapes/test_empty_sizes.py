@@ -24,32 +24,32 @@ from aotc.spec.run_report import Journal
 FLOAT = TensorProto.FLOAT
 
 
-def joined() -> onnx.ModelProto:
+def joined(batch: int | str = 1) -> onnx.ModelProto:
     """The input is concatenated to a past, which may be empty."""
     graph = helper.make_graph(
         [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)],
         "joined",
         [
-            helper.make_tensor_value_info("past", FLOAT, [1, "past"]),
-            helper.make_tensor_value_info("x", FLOAT, [1, "length"]),
+            helper.make_tensor_value_info("past", FLOAT, [batch, "past"]),
+            helper.make_tensor_value_info("x", FLOAT, [batch, "length"]),
         ],
-        [helper.make_tensor_value_info("y", FLOAT, [1, None])],
+        [helper.make_tensor_value_info("y", FLOAT, [batch, None])],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every variant is wrong at the fixtures of size 0."""
+def plant(monkeypatch: pytest.MonkeyPatch, dim: str = "past") -> None:
+    """Every variant is wrong at the fixtures of size 0 of `dim`."""
 
     def prove(lowered: LoweredModel, state: BuildState, plain: int | None) -> JudgedVariant:
         analyzed = lowered.analyzed
         judged = prove_right(lowered, state, plain)
+        other = () if judged.breach is None else (judged.breach,)
         for reference in analyzed.references:
-            if 0 in reference.sizes.values():
+            if reference.sizes[dim] == 0:
                 where = f"variant portable, fixture {reference.name}"
-                other = () if judged.breach is None else (judged.breach,)
                 wrong = AotcError("AOTC-N001", "output 'y' differs", where=where, also=other)
-                return replace(judged, breach=wrong)
+                judged, other = replace(judged, breach=wrong), (wrong, *other)
         return judged
 
     monkeypatch.setattr(proving, "prove", prove)
@@ -74,6 +74,17 @@ def test_size_0_that_is_stated_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(AotcError) as refused:
         Workbench.at(tmp_path).build(joined(), "stated", dims={"past": "0..8"}, cache=False)
     assert refused.value.code == "AOTC-N001"
+
+
+def test_size_0_of_a_dim_that_nobody_stated_is_left_out_beside_one_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "batch")
+    built = Workbench.at(tmp_path).build(
+        joined("batch"), "beside", dims={"past": "0..8"}, cache=False
+    )
+    dims = built.manifest.domain.dims
+    assert (dims["batch"].min, dims["past"].min) == (1, 0)
 
 
 def test_a_budget_that_is_exceeded_as_well_hides_no_failure_at_size_0(

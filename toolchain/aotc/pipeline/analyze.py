@@ -10,6 +10,7 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.base.text import listed
+from aotc.graph.allowed_arrays import require_allowed
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import exact_answers, unjudged_findings
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
@@ -19,6 +20,7 @@ from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
 from aotc.sizes.shown import OutputTraits
 from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far
+from aotc.sources.base import Taken
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.manifest import ControlPath
 from aotc.spec.parted import PartedAxis
@@ -53,6 +55,8 @@ def analyze(
     state.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
     given = _user_fixtures(source, context, state.work / "given")
+    if context.fixtures is None and source.taken is not None:
+        given = _captured_examples(source, source.taken, ranges, state.work / "given")
     result, crashes = _run_analysis(
         folder,
         {
@@ -205,3 +209,33 @@ def _user_fixtures(source: SourceModel, context: BuildContext, folder: Path) -> 
     from aotc.sizes.inputs.fixtures import read_fixtures
 
     return read_fixtures(context.fixtures, source.inputs, folder, source.outputs)
+
+
+def _captured_examples(
+    source: SourceModel, taken: Taken, ranges: Mapping[str, DimRange], folder: Path
+) -> list[Json]:
+    """The inputs that a framework's source has of its own, as fixtures, if they may be passed.
+
+    None of a model of fixed sizes: generated ones ship with the artifact, and would be left out.
+    """
+    from aotc.sizes.inputs.fixtures import FixtureInputs, read_fixtures
+
+    if not taken.captured.examples or not any(
+        isinstance(dim, str) for value in source.inputs for dim in value.shape or ()
+    ):
+        return []
+    try:
+        items = read_fixtures(taken.folder / taken.captured.examples, source.inputs, folder)
+        read = [FixtureInputs.read(item, source.inputs) for item in items]
+        for item in read:
+            require_allowed(item.inputs, source.inputs, item.sizes, code="AOTC-I112", where="")
+    except AotcError:
+        # What the profile says of inputs is not what the source was captured with.
+        return []
+    fits = all(
+        spec.allows(item.sizes[name])
+        for item in read
+        for name, spec in ranges.items()
+        if name in item.sizes
+    )
+    return items if fits else []

@@ -555,12 +555,12 @@ def _empty_sizes(analyzed: AnalyzedModel) -> dict[str, tuple[str, ...]]:
 
 
 def _may_fail(analyzed: AnalyzedModel) -> set[str]:
-    """The fixtures whose sizes nobody stated: without elements, and of further ranges."""
+    """The fixtures with sizes that nobody stated: without elements, and of further ranges."""
     domain = analyzed.domain
     stated = {name for name, dim in domain.dims.items() if dim.origin != "probed"}
     empty = _empty_sizes(analyzed).items()
     further = {f"{FURTHER}{index}" for index in range(len(domain.also))}
-    return further | {name for name, names in empty if not stated.intersection(names)}
+    return further | {name for name, names in empty if not names or not stated.issuperset(names)}
 
 
 def _only_empty_fail(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> dict[str, AotcError]:

@@ -40,12 +40,14 @@ class CaptureRequest:
     """What is to be captured.
 
     `source` is a path, absolute, or what else names a source.  `trusted`: code of the source may be
-    run.  `options` are an importer's own.
+    run.  `options` are an importer's own.  `directory` is the working directory of who asks, where
+    such code is imported.
     """
 
     source: str
     trusted: bool = False
     options: Mapping[str, Json] = field(default_factory=dict)
+    directory: str = ""
 
 
 @record
@@ -123,8 +125,12 @@ class Importer(ABC):
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
 
-    def reaches_out(self, request: CaptureRequest) -> bool:
-        """Whether a capture may download, or write in folders of the user: it is not shut in."""
+    def fetch(self, request: CaptureRequest) -> None:
+        """In each process, before it is shut in: download what a name stands for."""
+        return
+
+    def is_free(self, request: CaptureRequest) -> bool:
+        """Whether trusted code runs, which may need the network and the user's folders."""
         return False
 
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers | None:
@@ -261,8 +267,12 @@ def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
     """Shut this process in as far as the system grants it; how far that is."""
     from aotc.sources.sandbox import only_writing_in, without_network
 
-    if importer.reaches_out(asked):
+    if importer.is_free(asked):
         return "open", False
+    try:
+        importer.fetch(asked)
+    except ModuleNotFoundError as error:
+        raise _missing(error, importer) from None
     return without_network(), only_writing_in(Path.cwd())
 
 

@@ -27,6 +27,7 @@ class SourceTrust:
 
 UNTRUSTED: Final = SourceTrust()
 """What strangers' sources get."""
+_CRASHED: Final = "AOTC-I013"
 
 
 def take(
@@ -38,8 +39,8 @@ def take(
 ) -> Taken:
     """Capture `source` into `folder`.
 
-    Raises AOTC-I127 (the source runs code, and is not trusted), I019 (packages are missing), and
-    what the importer refuses.
+    Raises AOTC-I127 (the source runs code, and is not trusted), I019 (packages are missing), I152
+    (the process ended), and what the importer refuses.
     """
     if importer.runs_code and not allowed.trusted:
         raise AotcError("AOTC-I127", f"{importer.title} runs code of its own", where=source)
@@ -50,13 +51,20 @@ def take(
         source=str(Path(source).absolute()) if files else source,
         trusted=allowed.trusted,
         options=allowed.options,
+        directory=str(Path.cwd()) if allowed.trusted else "",
     )
-    result = workers.run(
-        "aotc.sources.base:capture_job",
-        {"importer": importer.name, "request": encode(asked)},
-        folder=folder,
-        where=Path(source).name,
-    )
+    try:
+        result = workers.run(
+            "aotc.sources.base:capture_job",
+            {"importer": importer.name, "request": encode(asked)},
+            folder=folder,
+            where=Path(source).name,
+        )
+    except AotcError as error:
+        if error.code != _CRASHED:
+            raise
+        what = f"the process that captures {importer.title} ended"
+        raise AotcError("AOTC-I152", what, where=error.where, found=error.found) from None
     return Taken(
         importer=importer.name,
         request=asked,

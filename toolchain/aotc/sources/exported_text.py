@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import json
 import keyword
 import re
 import warnings
@@ -120,6 +121,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,999}")
 # No quotes, backslashes or brackets: PyTorch puts them into `getattr(self, "...")`.
 _PATH: Final = re.compile(r"[A-Za-z0-9_\-/:+@ ]+(\.[A-Za-z0-9_\-/:+@ ]+)*")
 _DIM: Final = re.compile(r"[A-Za-z0-9_+\-*/%(), .<>=&|~]{1,2000}")
+_EXPRESSION: Final = re.compile(r"[A-Za-z0-9_(),'=.+\- ]+")
 _UNBACKED: Final = re.compile(r"(?:u|zuf)(\d*)")
 _OUTPUT_OF_TOOLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _DEVICE: Final = re.compile(r"[a-z]{1,16}")
@@ -163,6 +165,8 @@ _FUNCTIONS: Final = frozenset(
 )
 _POWERS: Final = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift"))
 _CONSTANTS: Final = frozenset(("true", "false", "oo"))
+# Names that sympy knows, which no symbol may have.
+_MEANT: Final = _FUNCTIONS | _CONSTANTS | {"Symbol", "Integer", "Float"}
 _ASSUMPTIONS: Final = frozenset(
     (
         *("integer", "positive", "nonnegative", "negative", "nonpositive", "zero", "nonzero"),
@@ -218,7 +222,7 @@ class ProgramText:
     `content` is what PyTorch is given: the same program, without what is left out.  `guards` are
     the conditions on inputs that the export relied on, as text.  `operators` are counted by name,
     `devices` are those that tensors are on, and `replaced_types` are types of arguments or results
-    that stand as tuples in it.
+    that stand as tuples or dicts in it.
     """
 
     def __init__(self, data: bytes, kind: str, where: str) -> None:
@@ -309,7 +313,7 @@ class ProgramText:
         text = _text(value)
         if text in self._known:
             return text
-        if len(text) > _MAX_EXPRESSION or not text.isascii():
+        if len(text) > _MAX_EXPRESSION or not _EXPRESSION.fullmatch(text):
             raise _code("an expression of sizes", text)
         try:
             with warnings.catch_warnings():
@@ -398,8 +402,6 @@ class ProgramText:
 
     def tree(self, value: Any) -> str:
         """A tree of arguments or results, written anew of tuples, lists and dicts."""
-        import json
-
         return json.dumps([1, self._node(self._tree_of(value))])
 
     def inputs_tree(self, value: Any) -> str:
@@ -443,16 +445,34 @@ class ProgramText:
                 "context": _keys(node["context"], len(below)),
                 "children_spec": below,
             }
-        if kind not in _PLAIN_TREES:
-            self.replaced_types.add(kind)
-        plain = _PLAIN_TREES.get(kind, "builtins.tuple")
-        return {"type": plain, "context": "null", "children_spec": below}
+        if kind in _PLAIN_TREES:
+            return {"type": _PLAIN_TREES[kind], "context": "null", "children_spec": below}
+        self.replaced_types.add(kind)
+        named = _field_names(node["context"], len(below))
+        return {
+            "type": "builtins.tuple" if named is None else "builtins.dict",
+            "context": json.dumps(named),
+            "children_spec": below,
+        }
+
+
+def _field_names(context: Json, count: int) -> list[str] | None:
+    """Names of a type's parts, where its context lists them, as of dataclasses."""
+    try:
+        names = strict_json(context.encode("utf-8")) if isinstance(context, str) else context
+    except ParseError:
+        return None
+    # Of a dataclass: the fields that have values, and those that are None.
+    if isinstance(names, list) and len(names) == 2 and isinstance(names[0], list):
+        names = names[0]
+    plain = type(names) is list and len(names) == count and count > 0
+    if plain and all(type(each) is str and _IDENTIFIER.fullmatch(each) for each in names):
+        return list(names)
+    return None
 
 
 def _keys(context: Json, count: int) -> str:
     """The keys of a dict in a tree, as JSON: texts and numbers, and nothing that is made."""
-    import json
-
     try:
         keys = strict_json(context.encode("utf-8")) if isinstance(context, str) else context
     except ParseError:
@@ -477,7 +497,7 @@ def _check_expression(node: ast.expr, text: str, powers: int = 0) -> None:
         case ast.Name(id=name) if name in _CONSTANTS:
             return
         case ast.Call(ast.Name(id="Symbol"), [ast.Constant(str(name))], assumptions):
-            if _IDENTIFIER.fullmatch(name) and name not in _FUNCTIONS and not name.startswith("__"):
+            if _IDENTIFIER.fullmatch(name) and name not in _MEANT and not name.startswith("__"):
                 _check_unbacked(name)
                 if all(_is_assumption(each) for each in assumptions):
                     return

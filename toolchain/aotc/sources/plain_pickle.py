@@ -46,7 +46,15 @@ _BYTES: Final = {
 _TENSOR: Final = "torch._utils _rebuild_tensor_v2"
 _PARAMETER: Final = "torch._utils _rebuild_parameter"
 _FAKE: Final = "torch._export.serde.serialize _reconstruct_fake_tensor"
+# A tensor with attributes, such as the marks of dims that torch.export leaves: of what makes it,
+# its type, the arguments, and the attributes, which are left out.
+_WITH_ATTRIBUTES: Final = "torch._tensor _rebuild_from_type_v2"
+_TYPES: Final = ("torch Tensor", "torch.nn.parameter Parameter")
 _ORDERED: Final = "collections OrderedDict"
+_SETS: Final = ("__builtin__ set", "builtins set")
+_NAMES: Final = frozenset(
+    (_TENSOR, _PARAMETER, _FAKE, _ORDERED, _WITH_ATTRIBUTES, *_TYPES, *_SETS, *_STORAGES)
+)
 
 
 class _Name(NamedTuple):
@@ -214,7 +222,7 @@ class _Machine:
         self.memo[place] = self.stack[-1]
 
     def name(self, text: str) -> None:
-        if text not in (_TENSOR, _PARAMETER, _FAKE, _ORDERED) and text not in _STORAGES:
+        if text not in _NAMES:
             self.refuse(f"the name {text.replace(' ', '.')[:100]}")
         self.push(_Name(text))
 
@@ -248,7 +256,14 @@ class _Machine:
     def call(self, _: Any) -> None:
         name, arguments = self.last(2)
         match name, arguments:
-            case _Name("collections OrderedDict"), ():
+            case _Name(text), (_Name(inner), _Name(kind), tuple(given), _) if (
+                text == _WITH_ATTRIBUTES and inner in (_TENSOR, _PARAMETER) and kind in _TYPES
+            ):
+                self.stack += [_Name(inner), given]
+                self.call(None)
+            case _Name(text), (list(items),) if text in _SETS:
+                self.push(items)
+            case _Name(text), () if text == _ORDERED:
                 self.push({})
             case _Name(text), (
                 _Storage() as storage,

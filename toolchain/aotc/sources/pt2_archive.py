@@ -94,7 +94,8 @@ class ExportedArchive:
     `ranges` are the least and the greatest value by dim or expression of dims, None where it is not
     bounded; `guards` are conditions on inputs that the export relied on, in PyTorch's words.
     `operators` are counted by name.  `weights` is by name the type, sizes and bytes of each.
-    `replaced_types` are types of arguments and results which are read as tuples of their parts.
+    `replaced_types` are types of arguments and results which are read as tuples or dicts of their
+    parts.
     `weights_sha256` is None where the bytes of weights were not read.
     """
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from aotc.base.errors import AotcError
 from aotc.base.registry import Registry
 from aotc.sources.base import Importer
 
@@ -15,7 +17,14 @@ GROUP: Final = "aotc.importers"
 # The first that recognizes a source takes it.
 IMPORTERS: Final = Registry(
     "importer",
-    (("torch", "aotc.sources.torch_program:TorchProgram"),),
+    (
+        ("torch", "aotc.sources.torch_program:TorchProgram"),
+        ("hf", "aotc.sources.hugging_face:HuggingFace"),
+        ("sklearn", "aotc.sources.sklearn_estimators:SklearnEstimator"),
+        ("xgboost", "aotc.sources.boosted_trees:XGBoostModel"),
+        ("lightgbm", "aotc.sources.boosted_trees:LightGBMModel"),
+        ("python", "aotc.sources.python_callable:PythonCallable"),
+    ),
 )
 # What is an ONNX model by its name is looked at no further.
 _ONNX: Final = (".onnx", ".ort", ".pb", ".onnxtxt")
@@ -48,3 +57,12 @@ def importer_named(name: str) -> Importer:
         other: Importer = entry.load()()
         return other
     raise LookupError(f"there is no importer {name!r}")
+
+
+def refuse_source(path: Path) -> None:
+    """Raise AOTC-I002 if `path` is a framework's source, where an ONNX model is needed."""
+    importer = importer_of(path)
+    if importer is not None:
+        what = f"this is {importer.title}, not an ONNX model"
+        command = shlex.join(("aotc", "build", str(path)))
+        raise AotcError("AOTC-I002", what, where=str(path), fix=f"Build it first: {command}")

@@ -71,7 +71,7 @@ def export_module(
 
     if isinstance(module, torch.export.ExportedProgram):
         return module, AskedDims()
-    with _decisions() as messages:
+    with decisions() as messages:
         try:
             with torch.no_grad():
                 program = torch.export.export(
@@ -81,7 +81,7 @@ def export_module(
             told = [place for _, place in messages if place]
             raise _refusal(error, told[-1] if told else "") from None
     names, asked = _asked(program, tuple(arguments), dict(keywords or {}), dynamic_shapes)
-    guards, reasons = _told(messages)
+    guards, reasons = decided(messages)
     return program, AskedDims(names=names, asked=asked, guards=guards, reasons=reasons)
 
 
@@ -164,7 +164,7 @@ def _why(reason: str) -> dict[str, str]:
 
 
 @contextmanager
-def _decisions() -> Iterator[list[tuple[str, str]]]:
+def decisions() -> Iterator[list[tuple[str, str]]]:
     """The messages of torch's own log of symbols and guards, with the line of the user's code that
     runs; nothing of it is printed.
     """
@@ -190,7 +190,7 @@ def _decisions() -> Iterator[list[tuple[str, str]]]:
         logger.setLevel(level)
 
 
-def _told(
+def decided(
     messages: Sequence[tuple[str, str]],
 ) -> tuple[tuple[CapturedBranch, ...], dict[str, str]]:
     """Decisions in the user's code, and why dims have one size: `what`, a line break, the place."""
@@ -270,7 +270,7 @@ def own_place(file: str, line: int) -> str:
     """`folder/file.py:12` of a place in the user's code; empty for one in torch, aotc or Python."""
     _, installed, below = file.rpartition("/site-packages/")
     if installed:
-        foreign = below.startswith(("torch/", "aotc/", "functorch/"))
+        foreign = below.startswith(("torch/", "aotc/", "functorch/", "transformers/exporters/"))
     else:
         foreign = file.startswith(("<", _STANDARD, _AOTC))
     return "" if foreign else f"{'/'.join(Path(file).parts[-2:]).lstrip('/')}:{line}"

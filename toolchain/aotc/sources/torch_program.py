@@ -571,7 +571,7 @@ def name_outputs(program: ExportedProgram, model: ir.Model) -> tuple[str, ...]:
     paths, _ = _pytree.tree_flatten_with_path(_pytree.tree_unflatten(range(count), spec))
     arguments = program.graph_signature.user_outputs
     wanted = [
-        _path_name(path)
+        path_name(path)
         for (path, _), argument in zip(paths, arguments, strict=True)
         if isinstance(argument, str)
     ]
@@ -588,7 +588,8 @@ def name_outputs(program: ExportedProgram, model: ir.Model) -> tuple[str, ...]:
     return tuple(str(value.name) for value in values)
 
 
-def _path_name(path: Sequence[Any]) -> str:
+def path_name(path: Sequence[Any]) -> str:
+    """The name of an output at a path of keys of a tree, of PyTorch's or JAX's."""
     parts = [
         str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path
     ]

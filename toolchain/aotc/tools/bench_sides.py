@@ -316,7 +316,10 @@ def require_openable(path: Path) -> None:
 
     Raises AOTC-I001 (there is no plain file) and I002; what else is wrong ONNX Runtime says.
     """
+    from aotc.sources.registry import refuse_source
+
     require_model_file(path)
+    refuse_source(path)
     try:
         data = read_at_most(path, _MAX_BYTES)
         refuse_costly(data, str(path))

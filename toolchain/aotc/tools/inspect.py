@@ -11,10 +11,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from aotc.base.errors import AotcError, install_extra
-from aotc.base.files.folders import ATTESTATIONS, MANIFEST
+from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.base.files.reading import require_model_file
 from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
@@ -53,35 +53,33 @@ from aotc.trust.opening import identified, open_container, read_manifest
 if TYPE_CHECKING:
     from aotc.spec.traffic import RecordedTraffic
 
+_ZIP: Final = ".zip"
 
-def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
-    """Describe the artifact in a folder or a packed file, or the ONNX model in a file.
+
+def inspect(
+    path: str | Path, *, traffic: str | Path | None = None, trust_source: bool = False
+) -> InspectReport:
+    """Describe the artifact in a folder or a packed file, or a model: ONNX, or of a framework.
 
     `path` may also be `sha256-<id>` for an artifact in a store.  Nothing is verified.  `traffic` is
     a file of recorded shapes: the report then says what the artifact would do with them.  Shapes
     are tuples of sizes and names of dims, dtypes have numpy's names, sizes are in bytes and times
-    in seconds.
+    in seconds.  A framework's source is captured for that; `trust_source` allows code of it to run.
 
     Raises AOTC-I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
     for the traffic; G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json cannot
     be read; and for a model I001 to I007, I010, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and place.exists() and not place.is_dir():
-        # A pipe or a device is neither a model nor an artifact.
-        require_model_file(place)
-        from aotc.trust.archive import is_packed
-
-        # Sources of frameworks are zip archives, too.
-        if not is_packed(place) or _is_source(place):
-            if traffic is not None:
-                raise AotcError(
-                    "AOTC-I027",
-                    "recorded shapes need an artifact, and this is a model",
-                    where=str(place),
-                    fix="Build it first, or leave the traffic out.",
-                )
-            return inspect_model(place)
+    if stated_id(place) is None and _is_model(place):
+        if traffic is not None:
+            raise AotcError(
+                "AOTC-I027",
+                "recorded shapes need an artifact, and this is a model",
+                where=str(place),
+                fix="Build it first, or leave the traffic out.",
+            )
+        return inspect_model(place, trust_source=trust_source)
 
     def read() -> InspectReport:
         with open_container(place) as container:
@@ -188,6 +186,27 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
+
+
+def _is_model(place: Path) -> bool:
+    """Whether there is a model or a framework's source, and no artifact."""
+    if place.is_dir():
+        return not (place / PAYLOAD).exists() and _is_source(place)
+    if not place.exists():
+        return _is_source(place)
+    # A pipe or a device is neither a model nor an artifact.
+    require_model_file(place)
+    from aotc.trust.archive import is_packed
+
+    suffix = place.suffix.lower()
+    if not is_packed(place):
+        return True
+    if suffix == _ZIP:
+        return False
+    from aotc.graph.foreign_files import OTHER_SUFFIXES
+
+    # Sources and files of PyTorch are ZIP archives, too, but under other names.
+    return suffix in (*OTHER_SUFFIXES, ".onnx", ".bin") or _is_source(place)
 
 
 def _is_source(path: Path) -> bool:
@@ -626,7 +645,7 @@ def _text(data: Json, *path: str) -> str:
 # Describing a plain ONNX model: the only part of inspection that imports onnx.
 
 
-def inspect_model(path: Path) -> InspectReport:
+def inspect_model(path: Path, *, trust_source: bool = False) -> InspectReport:
     """Describe a model file without running it.
 
     A framework's source is captured for that, in the sandbox, and what it became is described.
@@ -643,9 +662,9 @@ def inspect_model(path: Path) -> InspectReport:
             where=str(path),
             fix=install_extra("cpu"),
         ) from None
-    from aotc.sources.capturing import captured
+    from aotc.sources.capturing import SourceTrust, captured
 
-    with captured(path) as taken:
+    with captured(path, SourceTrust(trusted=trust_source)) as taken:
         source, inputs, outputs = read_capture(taken.model if taken is not None else path)
         if taken is not None:
             found = taken.captured

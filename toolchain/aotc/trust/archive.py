@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import RawIOBase
 from pathlib import Path
 from struct import Struct, unpack_from
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 # A record of the directory has its fixed part, a name, and at most three numbers.
 MAX_DIRECTORY_BYTES = MAX_ENTRIES * (CENTRAL.size + MAX_NAME_BYTES + 28)
 _TAIL = packed_form.ZIP64_END.size + packed_form.ZIP64_LOCATOR.size + END.size
+# A zip file of another kind: what PyTorch exports.
+_PROGRAM: Final = ".pt2"
+_LOOKED_AT: Final = 1 << 16
 _UNIX = 3
 # aotc writes no entries for folders.
 _FIX_REPACK = "Unpack it with the program that made it, and use 'aotc pack' on the folder."
@@ -69,8 +72,16 @@ class ArchiveContainer(Container):
                 )
             files = read_files(self._read_at, size)
         except AotcError as error:
+            program = error.code == "AOTC-G039" and _is_program(self._read_at, size)
             self.close()
             error.where = error.where or str(root)
+            if program:
+                raise AotcError(
+                    "AOTC-G015",
+                    "this is an archive of PyTorch, not a packed artifact",
+                    where=str(root),
+                    fix=f"Build the program first: aotc build {root.name} -o {root.stem}.aotc",
+                ) from None
             raise
         except OSError as error:
             self.close()
@@ -177,6 +188,8 @@ class ArchiveMember(RawIOBase):
 def is_packed(path: Path) -> bool:
     """Whether `path` is a file that begins or ends like a packed artifact."""
     try:
+        if path.suffix.lower() == _PROGRAM:
+            return False
         with open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
 
@@ -241,6 +254,13 @@ def looks_packed(read_at: ReadAt, size: int) -> bool:
     return read_at(0, 4) == packed_form.LOCAL_SIGNATURE or (
         size >= END.size and read_at(size - END.size, 4) == packed_form.END_SIGNATURE
     )
+
+
+def _is_program(read_at: ReadAt, size: int) -> bool:
+    """Whether the last files of a zip file have names that PyTorch writes."""
+    length = min(size, _LOOKED_AT)
+    tail = read_at(size - length, length)
+    return b"/.data/serialization_id" in tail or b"/archive_format" in tail
 
 
 def read_files(read_at: ReadAt, size: int) -> tuple[StoredFile, ...]:

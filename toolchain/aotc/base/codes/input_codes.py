@@ -367,6 +367,81 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The process that captured the source could reach a network, write files elsewhere or start programs: the system grants "
      "no namespaces or no Landlock.",
      "Nothing to do for sources that you trust. For others, build where the kernel grants both; the evidence says it."),
+    ("AOTC-I140", "folder names no model", INPUT,
+     "A folder of Hugging Face's hub has no config.json, or one that names no architecture: it holds a pipeline of several "
+     "models, an adapter, or something else.",
+     "Build the folder of one model, as save_pretrained writes it."),
+    ("AOTC-I141", "library has no such architecture", INPUT,
+     "The configuration names a class that the installed transformers or diffusers does not have.",
+     "Install a newer version, or the one that the model's page names; or add --trust-source where the folder brings code "
+     "of its own that you trust."),
+    ("AOTC-I142", "weights are quantized", INPUT,
+     "The folder's weights were quantized for another runtime (such as GPTQ, AWQ or bitsandbytes), whose kernels no ONNX "
+     "model has.",
+     "Build from the model that was quantized, and set 'precision' in the profile."),
+    ("AOTC-I143", "weights are not in safetensors", INPUT,
+     "The folder has weights as a pickle (pytorch_model.bin), whose loading runs code of whoever wrote it, or for another "
+     "framework. Only safetensors are read.",
+     "Use a revision that has safetensors (many have, as a pull request of the hub's own: --revision refs/pr/N), or load it "
+     "where you trust it and call save_pretrained(FOLDER)."),
+    ("AOTC-I144", "folder has no weights", INPUT,
+     "The folder of a model holds no weights, such as a checkout without its large files.",
+     "Fetch them: hf download ORG/NAME, or git lfs pull in a checkout."),
+    ("AOTC-I145", "weights are incomplete", INPUT,
+     "A shard that the index names is missing, lacks tensors, was cut short, or is a pointer of Git LFS in place of the file.",
+     "Fetch the folder again: hf download ORG/NAME, or git lfs pull in a checkout; compare sizes with the hub's."),
+    ("AOTC-I146", "weights are not the architecture's", INPUT,
+     "The weights lack tensors that the architecture has, or have them in other shapes. The library would fill them with "
+     "random numbers.",
+     "Name in 'architectures' of config.json the class whose weights they are; or train and save the missing part."),
+    ("AOTC-I147", "hub has no such model, or does not answer", INPUT,
+     "hf://ORG/NAME@REVISION is neither in the local cache (HF_HOME) nor to be had of the hub.",
+     "Check the name and the revision; fetch it where there is a network: hf download ORG/NAME --revision REVISION."),
+    ("AOTC-I148", "inputs of the model are not known", INPUT,
+     "The model's forward takes inputs whose shapes and values cannot be told from its configuration.",
+     "Write a function that returns the model and example inputs, and build it: aotc build MODULE:FUNCTION --trust-source; "
+     "or export it with torch.export.save and build the .pt2."),
+    ("AOTC-I150", "there is no such callable", INPUT,
+     "The module of 'package.module:callable' is not found, or has no such name, or what is called so cannot be called. "
+     "Modules are found in the working directory, in PYTHONPATH, and where they are installed.",
+     "Call aotc in the folder that holds the package; try: python -c 'import package.module as m; m.callable()'."),
+    ("AOTC-I151", "callable raised an exception", INPUT,
+     "The user's own code, which makes the model, raised an exception. The innermost line of the user's code is shown.",
+     "Call it without aotc to see all of the traceback: python -c 'import package.module as m; m.callable()'."),
+    ("AOTC-I152", "capturing process ended", INPUT,
+     "The sandboxed process that captures a source ended: the user's code called sys.exit or os._exit, or native code of "
+     "the framework crashed. The build itself is not affected.",
+     "Take sys.exit out of the code that makes the model. If the framework crashed, report it there, with its last lines, "
+     "which are shown."),
+    ("AOTC-I153", "source gives no model", INPUT,
+     "A callable returned, or a file holds, something else than a model that can be captured: it has no example inputs, "
+     "is not fitted, or is of another kind.",
+     "Return (module, example inputs) of PyTorch or (function, example inputs) of JAX, with dynamic_shapes after them if "
+     "dims are free; or an exported program, or a fitted estimator."),
+    ("AOTC-I154", "callable left processes or threads", FINDING,
+     "After the user's code had returned, processes or threads that it started were still there. They were ended, and "
+     "no part of the capture.",
+     "Nothing to do, if the model does without them. Else wait for them in the callable."),
+    ("AOTC-I155", "callable prints", FINDING,
+     "The user's code wrote to its standard output or error. That is left out: answers of aotc are its own.",
+     "Nothing to do. Call it without aotc to see what it prints."),
+    ("AOTC-I156", "callable gives another model each time", INPUT,
+     "The callable is called once to capture the model, and once more in a process of its own whose answers are the "
+     "reference. The two models answer the same example otherwise: weights are drawn anew, or the model draws numbers "
+     "itself.",
+     "Load the weights from a file, or seed before they are drawn; call module.eval() if it has dropout."),
+    ("AOTC-I157", "library and exported model compute otherwise", FINDING,
+     "The library compares or computes in float64, and the exported model in float32; or another version of the library "
+     "saved the file. A value next to a threshold of a tree may go the other way, as skl2onnx documents. Answers were "
+     "compared with the library's own on all fixtures.",
+     "Nothing to do, if inputs are rarely that near to a threshold. Give inputs of your own with --fixtures to have "
+     "those compared; train on float32."),
+    ("AOTC-I158", "file holds types that are not trusted", INPUT,
+     "skops makes only types that it knows to run no code. The file holds others, which are named.",
+     "Look at the types that are named. If you trust them and the author of the file, add --trust-source."),
+    ("AOTC-I159", "file of a library cannot be loaded", INPUT,
+     "The library that should have written the file cannot read it: it is damaged, of another version, or not its own.",
+     "Save the model again with the library, or install the version that saved it."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -11,7 +11,7 @@ import typer
 from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json
+from aotc.cli.options import Json, TrustSource
 
 if TYPE_CHECKING:
     from aotc.report.sheet import Sheet
@@ -28,7 +28,7 @@ def init(
         typer.Argument(
             metavar="MODEL",
             parser=Path,
-            help="ONNX file in this folder; asked for if left out on a terminal",
+            help="model in this folder; asked for if left out on a terminal",
         ),
     ] = None,
     *,
@@ -41,6 +41,7 @@ def init(
     force: Annotated[
         bool, typer.Option("--force", help="replace what aotc wrote for the CI")
     ] = False,
+    trust_source: TrustSource = False,
     json: Json = False,
 ) -> int:
     """Write a profile, CI jobs and a .gitignore for a model.
@@ -58,7 +59,7 @@ def init(
     from aotc.tools.init import start_project
 
     path = chosen_model(Path()) if model is None else model
-    report = inspect_model(path)
+    report = inspect_model(path, trust_source=trust_source)
     answer = start_project(path, report.inputs, folder=Path(), ci=ci, force=force)
     respond(answer, init_view, json=json)
     return EXIT_YES

@@ -11,7 +11,7 @@ from aotc.base.errors import EXIT_YES, AotcError
 from aotc.base.records import replace
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json, Summary
+from aotc.cli.options import Json, Summary, TrustSource
 from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def inspect(
         typer.Argument(
             metavar="ARTIFACT|MODEL",
             parser=artifact_path,
-            help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or .onnx "
-            "file; - is standard input",
+            help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or a model; "
+            "- is standard input",
         ),
     ],
     traffic: Annotated[
@@ -80,6 +80,7 @@ def inspect(
             show_default="the artifact's",
         ),
     ] = None,
+    trust_source: TrustSource = False,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model contains, unverified.
@@ -111,7 +112,7 @@ def inspect(
         with model_given(path) as given:
             report = replace(inspect_path(given, traffic=traffic), path="-")
     else:
-        report = inspect_path(path, traffic=traffic)
+        report = inspect_path(path, traffic=traffic, trust_source=trust_source)
     if errors:
         report = replace(report, node_errors=errors)
     from aotc.report.sheets.artifact import inspect_view

@@ -1,0 +1,224 @@
+"""Models of the hub in their own framework: loaded, tried, exported, found in the cache."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: make test-sources")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+
+import zoo_models  # noqa: E402
+
+from aotc.base.errors import AotcError  # noqa: E402
+from aotc.providers.ort import import_onnxruntime  # noqa: E402
+from aotc.sources.base import Captured, CaptureRequest  # noqa: E402
+from aotc.sources.hugging_face import HuggingFace  # noqa: E402
+from aotc.sources.hugging_face_folder import read_hub_folder  # noqa: E402
+from aotc.sources.hugging_face_models import load_model, model_call  # noqa: E402
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def written(name: str, folder: Path) -> Path:
+    """The source of the zoo's entry `name`."""
+    entry = next(each for each in zoo_models.ENTRIES if each.name == name)
+    return entry.write(folder / name)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small BERT."""
+    return written("bert", tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The hub's cache is an empty folder, and nothing is asked of the hub itself."""
+    from huggingface_hub import constants
+
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    yield cache
+
+
+def captured(source: Path | str, folder: Path) -> Captured:
+    """The capture of a source in `folder`."""
+    return HuggingFace().capture(CaptureRequest(source=str(source)), folder)
+
+
+def runs_as_the_framework(source: Path | str, folder: Path, found: Captured, **sizes: int) -> None:
+    """Hold the exported model to the framework's answers at `sizes`."""
+    request = CaptureRequest(source=str(source))
+    answers = HuggingFace().answering(request, folder, found)
+    model = load_model(read_hub_folder(Path(source)), tried=False)
+    arrays = model.described.arrays(sizes, seed=3)
+    session = import_onnxruntime().InferenceSession(str(folder / found.model))
+    names = [each.name for each in session.get_inputs()]
+    given = {name: arrays[name] for name in names}
+    outputs = session.run(list(found.outputs), given)
+    for name, wanted in answers(given).items():
+        got = outputs[found.outputs.index(name)]
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_an_encoder_is_captured_with_its_dims_and_evidence(bert: Path, tmp_path: Path) -> None:
+    found = captured(bert, tmp_path)
+    framework = found.framework
+    assert found.outputs == ("logits",)
+    assert {dim.name: dim.inputs for dim in framework.dims} == {
+        "batch": ("input_ids.0", "attention_mask.0"),
+        "sequence": ("input_ids.1", "attention_mask.1"),
+    }
+    assert (found.dims["sequence"].min, found.dims["sequence"].max) == (1, 64)
+    assert [file.name for file in framework.files] == ["config.json", "model.safetensors"]
+    assert framework.made_by == f"transformers {transformers.__version__}"
+    assert framework.weights_sha256
+    assert not framework.static_dims
+    modules = json.loads((tmp_path / found.modules).read_text())
+    assert any(path.startswith("bert.encoder.layer.1.attention") for path, _ in modules.values())
+    runs_as_the_framework(bert, tmp_path, found, batch=3, sequence=64)
+    runs_as_the_framework(bert, tmp_path, found, batch=1, sequence=1)
+
+
+def test_a_decoder_is_captured_with_its_cache(tmp_path: Path) -> None:
+    source = written("llama", tmp_path)
+    found = captured(source, tmp_path)
+    assert found.outputs == (
+        *("logits", "present.0.key", "present.0.value"),
+        *("present.1.key", "present.1.value"),
+    )
+    assert found.relations == ("total_sequence = past_sequence + sequence",)
+    assert (found.dims["past_sequence"].min, found.dims["sequence"].max) == (0, 64)
+    runs_as_the_framework(source, tmp_path, found, batch=2, sequence=16, past_sequence=0)
+    runs_as_the_framework(source, tmp_path, found, batch=1, sequence=1, past_sequence=33)
+
+
+def test_a_fixed_size_of_the_model_is_known_with_its_line(tmp_path: Path) -> None:
+    model = load_model(read_hub_folder(written("vit", tmp_path)))
+    assert {each.asked for each in model.static} == {"height", "width"}
+    assert all(each.place.startswith("vit/modeling_vit.py:") for each in model.static)
+    assert "doesn't match model (32*32)" in model.static[0].why
+
+
+def test_a_loop_over_a_dim_is_told_with_its_line(tmp_path: Path) -> None:
+    found = captured(written("mamba", tmp_path), tmp_path)
+    lost = {each.asked: each for each in found.framework.static_dims}
+    assert set(lost) == {"sequence"}
+    assert lost["sequence"].size == 11
+    assert lost["sequence"].place.startswith("mamba/modeling_mamba.py:")
+
+
+def test_parts_that_the_weights_lack_are_refused(bert: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(bert, tmp_path / "other")
+    config = json.loads((source / "config.json").read_text())
+    config["architectures"] = ["BertForQuestionAnswering"]
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(AotcError) as raised:
+        load_model(read_hub_folder(source))
+    assert raised.value.code == "AOTC-I146"
+    assert raised.value.expected == "qa_outputs.bias, qa_outputs.weight"
+
+
+def test_weights_of_other_shapes_are_refused(bert: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(bert, tmp_path / "other")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "vocab_size": 99}))
+    with pytest.raises(AotcError) as raised:
+        load_model(read_hub_folder(source))
+    assert raised.value.code == "AOTC-I146"
+
+
+@pytest.mark.parametrize("name", ["BertForNothing", "logging"])
+def test_a_class_that_the_library_lacks_is_refused(bert: Path, tmp_path: Path, name: str) -> None:
+    source = shutil.copytree(bert, tmp_path / "other")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": [name]}))
+    with pytest.raises(AotcError) as raised:
+        load_model(read_hub_folder(source))
+    assert raised.value.code == "AOTC-I141"
+
+
+def in_cache(model: Path, cache: Path, branch: str) -> Path:
+    """Put a model into the hub's cache as the library lays it, and return its snapshot."""
+    root = cache / "models--org--small"
+    snapshot = root / "snapshots" / COMMIT
+    (root / "blobs").mkdir(parents=True)
+    (root / "refs").mkdir()
+    snapshot.mkdir(parents=True)
+    (root / "refs" / branch).write_text(COMMIT)
+    for number, file in enumerate(sorted(model.iterdir())):
+        blob = shutil.copy(file, root / "blobs" / f"{number:064}")
+        (snapshot / file.name).symlink_to(Path("../../blobs") / Path(blob).name)
+    return snapshot
+
+
+@pytest.mark.parametrize("at", ["", "@main", f"@{COMMIT}"])
+def test_a_name_is_found_in_the_cache(bert: Path, tmp_path: Path, offline: Path, at: str) -> None:
+    from aotc.sources.hugging_face import located
+
+    snapshot = in_cache(bert, offline, "main")
+    hub = located(CaptureRequest(source=f"hf://org/small{at}"))
+    assert Path(hub.folder).resolve() == snapshot.resolve()
+    assert (hub.name, hub.revision) == ("org/small", COMMIT)
+
+
+def test_answers_are_of_the_revision_that_was_captured(bert: Path, offline: Path) -> None:
+    from aotc.sources.hugging_face import located
+
+    snapshot = in_cache(bert, offline, "main")
+    (snapshot.parents[1] / "refs" / "main").write_text("f" * 40)
+    hub = located(CaptureRequest(source="hf://org/small"), COMMIT)
+    assert hub.revision == COMMIT
+
+
+def test_a_name_that_is_nowhere_says_how_to_fetch_it() -> None:
+    from aotc.sources.hugging_face import located
+
+    with pytest.raises(AotcError) as raised:
+        located(CaptureRequest(source="hf://org/none@v1"))
+    assert raised.value.code == "AOTC-I147"
+    assert raised.value.fix == (
+        "Fetch it first, where there is a network: hf download org/none --revision v1."
+    )
+
+
+def test_a_snapshot_without_weights_is_refused(bert: Path, offline: Path) -> None:
+    from aotc.sources.hugging_face import located
+
+    (in_cache(bert, offline, "main") / "model.safetensors").unlink()
+    with pytest.raises(AotcError) as raised:
+        located(CaptureRequest(source="hf://org/small"))
+    assert raised.value.code == "AOTC-I144"
+
+
+def test_code_of_a_folder_is_run_for_who_trusts_it(bert: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(bert, tmp_path / "own")
+    ran = tmp_path / "ran"
+    (source / "modeling_own.py").write_text(
+        "from pathlib import Path\n"
+        "from transformers import BertConfig, BertForSequenceClassification\n"
+        f"Path({str(ran)!r}).touch()\n"
+        "class OwnModel(BertForSequenceClassification):\n"
+        "    config_class = BertConfig\n"
+    )
+    config: dict[str, Any] = json.loads((source / "config.json").read_text())
+    config["architectures"] = ["OwnModel"]
+    config["auto_map"] = {"AutoModelForSequenceClassification": "modeling_own.OwnModel"}
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(AotcError) as raised:
+        captured(source, tmp_path)
+    assert raised.value.code == "AOTC-I127"
+    assert not ran.exists()
+    model = load_model(read_hub_folder(source, trusted=True), trusted=True)
+    assert ran.exists()
+    assert model_call(model, model.described.arrays({}))["logits"].shape == (2, 2)
