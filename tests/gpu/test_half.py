@@ -59,7 +59,7 @@ def test_a_convolution_without_an_algorithm_in_half_is_in_float32(tmp_path: Path
         [helper.make_tensor_value_info(given, TensorProto.FLOAT, ["batch", 768, 250])],
         [
             numpy_helper.from_array(
-                chance.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:])),
+                (chance.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32),
                 f"w_{name}",
             )
             for name, shape in shapes.items()
