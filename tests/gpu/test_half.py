@@ -45,7 +45,7 @@ def test_a_convolution_without_an_algorithm_in_half_is_in_float32(tmp_path: Path
     shapes = {"first": (768, 768, 1), "second": (768, 768, 1), "third": (768, 768, 1)}
     shapes["positions"] = (768, 48, 128)
     nodes, given = [], "x"
-    for name, shape in shapes.items():
+    for name in shapes:
         options = {"group": 16, "pads": [64, 64]} if name == "positions" else {}
         nodes += [
             helper.make_node("Conv", [given, f"w_{name}"], [f"{name}_wide"], name, **options),
