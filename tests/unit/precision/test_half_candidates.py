@@ -14,9 +14,9 @@ from model_parts import constant, info
 from onnx import TensorProto, helper
 from openvino_models import model_of, weight
 
+from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.pipeline.blame import write_half
-from aotc.base.errors import AotcError
 from aotc.pipeline.half import KERNELS, to_half
 
 node = partial(model_parts.node, name="n_{output}")
