@@ -316,7 +316,8 @@ class Unread(dict[str, np.ndarray]):
 
 def test_sizes_that_onnx_runtime_tells_need_no_run() -> None:
     nodes = [helper.make_node("FastGelu", ["x"], ["y"], name="it", domain="com.microsoft")]
-    for shape, sizes in (([2, 4], True), (["n", 4], False)):
+    cases: list[tuple[list[int | str | None], bool]] = [([2, 4], True), (["n", 4], False)]
+    for shape, sizes in cases:
         graph = helper.make_graph(
             nodes, "made", [info("x", shape)], [onnx.ValueInfoProto(name="y")]
         )
