@@ -122,7 +122,7 @@ def aotc(tmp_path_factory: pytest.TempPathFactory) -> Command:
 def checked(aotc: Command) -> Outcome:
     words = ("check-models", "models", "--profile", "tight.yaml", "--output", "first.json")
     path = os.pathsep.join((str(TOOLCHAIN), str(aotc.folder / "broken")))
-    return Command(aotc.folder, {"PYTHONPATH": path})(*words, "--jobs", "2")
+    return Command(aotc.folder, {"PYTHONPATH": path}, anew=True)(*words, "--jobs", "2")
 
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:

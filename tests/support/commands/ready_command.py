@@ -135,7 +135,7 @@ def _more_path(environment: Mapping[str, str]) -> list[str]:
 def _replaces(folder: str) -> bool:
     """Whether a folder has other modules in place of those that the server has imported."""
     names = {item.name.partition(".")[0] for item in Path(folder).iterdir()}
-    return not names.isdisjoint({"sitecustomize", "usercustomize", *_server().modules})
+    return not names.isdisjoint({"usercustomize", *_server().modules} - {"sitecustomize"})
 
 
 class _Server:

@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import aotc
@@ -119,11 +120,20 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     os.chdir(request["folder"])
     _take_environment(request["environment"])
     sys.path[:0] = [item for item in request["path"] if item not in sys.path]
+    _customize(request["path"])
     sys.argv = request["words"]
     sys.stdin = _stream(0, "r", "surrogateescape")
     sys.stdout = _stream(1, "w", "surrogateescape")
     sys.stderr = _stream(2, "w", "backslashreplace", line_buffering=True)
     worker_pool.ForkServer = _ForkedServer
+
+
+def _customize(path: Sequence[str]) -> None:
+    """Import the first `sitecustomize` of a path, as Python does at its start."""
+    for item in path:
+        if (module := Path(item, "sitecustomize.py")).exists():
+            runpy.run_path(str(module))
+            return
 
 
 def _stream(number: int, mode: str, errors: str, *, line_buffering: bool = False) -> Any:
