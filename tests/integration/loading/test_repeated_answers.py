@@ -34,7 +34,7 @@ EXPORTS = sorted(
 )
 THIRD_PARTY = sorted(MODELS.glob("*.onnx"))
 # So often that a difference is nearly always seen; a busy host may run the threads one by one.
-RUNS = 60
+RUNS = 20
 ATTEMPTS = 5
 
 

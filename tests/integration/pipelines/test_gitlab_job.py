@@ -16,6 +16,7 @@ import pytest
 import yaml
 from file_bytes import flip_bit
 from made_models import linear, save
+from ready_command import write_program
 from repository import ROOT, TOOLCHAIN
 
 GITLAB = ROOT / "ci" / "templates" / "gitlab"
@@ -132,8 +133,7 @@ def ready(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A function that runs a job in `tmp_path/checkout`, with this tree's aotc on the path."""
     folder, programs = project(tmp_path / "checkout"), tmp_path / "programs"
     programs.mkdir()
-    (programs / "aotc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m aotc.cli.main "$@"\n')
-    (programs / "aotc").chmod(0o755)
+    write_program(programs)
     path = {"PYTHONPATH": str(TOOLCHAIN)}
 
     def again(**words: str) -> subprocess.CompletedProcess[str]:

@@ -1,9 +1,9 @@
 """A process that has imported everything that commands need, and forks one for each request.
 
-Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, has called
-nothing of what it imported, and ends with its socket.  A packet is a request, as `ReadyCommand`
-writes it, with four descriptors: the three standard streams, and a pipe for the process id and,
-once the process has ended, its exit status.
+Usage: `ready_server.py SOCKET LISTENING`, descriptors of Unix sockets of packets; of the second,
+each connection brings a request.  It has one thread, has called nothing of what it imported, and
+ends with the first socket.  A request, as `ReadyCommand` writes it, has four descriptors: the three
+standard streams, and a pipe for the process id and, once the process has ended, its exit status.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ serve_jobs = forkserver.serve
 
 def serve() -> None:
     """Fork until the socket is closed."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    control, listening = (socket.socket(fileno=int(word)) for word in sys.argv[1:])
     _import_all()
     names = sorted({name.partition(".")[0] for name in sys.modules})
     control.send(json.dumps(names).encode())
@@ -59,25 +59,27 @@ def serve() -> None:
     signal.set_wakeup_fd(waker)
     pipes: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select([control, listening, wake], [], [])
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
         _reap(pipes)
-        if control not in ready:
-            continue
-        data, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 4)
-        if not data:
-            return
-        pid = os.fork()
-        if not pid:
-            _become(json.loads(data), descriptors[:3])
-            _run_script(sys.argv[0])
-        *streams, pipe = descriptors
-        for stream in streams:
-            os.close(stream)
-        pipes[pid] = pipe
-        _tell(pipe, pid)
+        for asked in {control, listening}.intersection(ready):
+            source = listening.accept()[0] if asked is listening else control
+            data, descriptors, _, _ = socket.recv_fds(source, 1 << 20, 4)
+            if source is not control:
+                source.close()
+            elif not data:
+                return
+            pid = os.fork()
+            if not pid:
+                _become(json.loads(data), descriptors[:3])
+                _run_script(sys.argv[0])
+            *streams, pipe = descriptors
+            for stream in streams:
+                os.close(stream)
+            pipes[pid] = pipe
+            _tell(pipe, pid)
 
 
 def _import_all() -> None:
