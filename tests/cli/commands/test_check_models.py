@@ -28,7 +28,7 @@ from aotc.tools.check_outcomes import RANKS
 _PROFILE = """\
 schema: aotc.profile/1
 name: tight
-probe: {run_seconds: 2}
+probe: {run_seconds: 1}
 limits: {memory_bytes: 4000000000}
 """
 # No model at hand crashes ONNX Runtime or finds a bug of ours: two names do so instead.
