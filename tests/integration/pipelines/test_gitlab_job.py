@@ -189,9 +189,10 @@ def test_an_aotc_that_builds_nothing_fails_the_job(
     ready: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     program = tmp_path / "programs" / "aotc"
-    real = program.read_text()
+    real = program.rename(program.with_name("real"))
     # As its help ends; what packs and verifies is the real one.
-    program.write_text(real.replace("exec", '[ "$1" != build ] || exit 0\nexec', 1))
+    program.write_text(f'#!/bin/sh\n[ "$1" != build ] || exit 0\nexec "{real}" "$@"\n')
+    program.chmod(0o755)
     assert ready().returncode == 3
     assert not (tmp_path / "checkout" / "aotc-out" / "model.aotc.zip").exists()
 
