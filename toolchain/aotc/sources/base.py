@@ -121,8 +121,12 @@ class Importer(ABC):
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
 
-    def reaches_out(self, request: CaptureRequest) -> bool:
-        """Whether a capture may download, or write in folders of the user: it is not shut in."""
+    def fetch(self, request: CaptureRequest) -> None:
+        """In each process, before it is shut in: download what a name stands for."""
+        return
+
+    def is_free(self, request: CaptureRequest) -> bool:
+        """Whether trusted code runs, which may need the network and the user's folders."""
         return False
 
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers | None:

@@ -189,8 +189,12 @@ def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
     """Shut this process in as far as the system grants it; how far that is."""
     from aotc.sources.sandbox import only_writing_in, without_network
 
-    if importer.reaches_out(asked):
+    if importer.is_free(asked):
         return "open", False
+    try:
+        importer.fetch(asked)
+    except ModuleNotFoundError as error:
+        raise _missing(error, importer) from None
     return without_network(), only_writing_in(Path.cwd())
 
 

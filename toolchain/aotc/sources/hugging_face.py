@@ -83,6 +83,15 @@ class HuggingFace(Importer):
             return hub_name(source).name.rpartition("/")[2]
         return Path(source).absolute().name
 
+    def fetch(self, request: CaptureRequest) -> None:
+        """A name of the hub: into its cache, where it is not there."""
+        if request.source.startswith(SCHEME):
+            located(request)
+
+    def is_free(self, request: CaptureRequest) -> bool:
+        """Where code of the folder may run, which transformers keeps a copy of."""
+        return request.trusted
+
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """Load the model, try its dims, and export it."""
         from aotc.sources.hugging_face_models import export_model, load_model
