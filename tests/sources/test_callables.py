@@ -26,7 +26,8 @@ TRUSTED = SourceTrust(trusted=True)
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    with Workers() as workers:
+    # What most jobs here need is imported once.
+    with Workers(background_imports=("torch", "torch.onnx", "onnxscript")) as workers:
         yield workers
 
 
