@@ -47,19 +47,20 @@ class Outcome:
 
 def outcome_of(entry: Entry, folder: Path) -> Outcome:
     """Write the source of `entry`, build it without a flag, and call it at its sizes."""
-    try:
-        source = entry.write(folder / entry.name)
-    except Exception as error:
-        return Outcome(
-            name=entry.name,
-            source="torch.export",
-            code="torch.export",
-            message=f"{type(error).__name__}: {error}"[:300],
-        )
-    kind = "folder" if source.is_dir() else source.suffix
+    source = entry.write(folder / entry.name)
     artifact = folder / f"{entry.name}.aotc"
-    asked = [sys.executable, "-c", _COMMAND, "build", str(source), "-o", str(artifact), "--json"]
-    run = subprocess.run(asked, capture_output=True, text=True, cwd=folder, check=False)
+    asked = ["build", str(source), "-o", str(artifact), "--json"]
+    if isinstance(source, str):
+        kind, asked = "callable", [*asked, "--trust-source"]
+    else:
+        kind = "folder" if source.is_dir() else source.suffix
+    run = subprocess.run(
+        [sys.executable, "-c", _COMMAND, *asked],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
     report = json.loads(run.stdout)
     findings = tuple(
         f"{each['code']} {each['what']} ({each['where']})"
@@ -74,7 +75,7 @@ def outcome_of(entry: Entry, folder: Path) -> Outcome:
             code=error["code"],
             message=f"{error['what']}; {error['where']}; {error['found']}"[:400],
         )
-    return _called(entry, source, artifact, kind, findings)
+    return _called(entry, Path(source), artifact, kind, findings)
 
 
 def _called(
