@@ -111,6 +111,17 @@ class Importer(ABC):
         """The name of the model, which the artifact has where nothing else is said."""
         return Path(source).stem
 
+    def is_remote(self, source: str) -> bool:
+        """Whether `source` is elsewhere, such as on a hub: then it is fetched first."""
+        return False
+
+    def fetch(self, request: CaptureRequest) -> CaptureRequest:
+        """In a process that has the network, of a remote source: where it is from now on.
+
+        It runs nothing of what it fetches.
+        """
+        return request
+
     @abstractmethod
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """In a sandboxed process, whose working directory is `folder`: make the ONNX model there.
@@ -170,6 +181,15 @@ class Taken:
 
 
 # Jobs of sandboxed processes.
+
+
+def fetch_job(request: Json) -> Json:
+    """In the worker, which keeps the network: fetch a remote source."""
+    importer = _importer(request["importer"])
+    try:
+        return encode(importer.fetch(decode(CaptureRequest, request["request"])))
+    except ModuleNotFoundError as error:
+        raise _missing(error, importer) from None
 
 
 def capture_job(request: Json) -> Json:

@@ -53,12 +53,23 @@ def take(
         options=allowed.options,
         directory=str(Path.cwd()) if allowed.trusted else "",
     )
+    where = Path(source).name
+    if importer.is_remote(source):
+        asked = decode(
+            CaptureRequest,
+            workers.run(
+                "aotc.sources.base:fetch_job",
+                {"importer": importer.name, "request": encode(asked)},
+                folder=folder.with_name(f"{folder.name}-fetched"),
+                where=where,
+            ).value,
+        )
     try:
         result = workers.run(
             "aotc.sources.base:capture_job",
             {"importer": importer.name, "request": encode(asked)},
             folder=folder,
-            where=Path(source).name,
+            where=where,
         )
     except AotcError as error:
         if error.code != _CRASHED:
