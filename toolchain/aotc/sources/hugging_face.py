@@ -22,11 +22,11 @@ from aotc.sources.base import (
 )
 from aotc.sources.hugging_face_folder import (
     CONFIG,
-    SCHEME,
     HubFolder,
     HubName,
     hub_name,
     is_hub_folder,
+    is_hub_name,
     read_hub_folder,
 )
 from aotc.sources.hugging_face_inputs import LONGEST
@@ -63,30 +63,30 @@ class HuggingFace(Importer):
 
     def recognizes(self, source: str) -> bool:
         """A name of the hub, or a folder with a model's configuration or weights."""
-        return source.startswith(SCHEME) or is_hub_folder(Path(source))
+        return is_hub_name(source) or is_hub_folder(Path(source))
 
     def require(self, source: str) -> None:
         """Raise what is wrong with the name or the folder; code of its own is judged later."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             hub_name(source)
         else:
             read_hub_folder(Path(source), trusted=True)
 
     def files(self, source: str) -> tuple[Path, ...]:
         """The configuration, the weights and what else decides the capture; none for a name."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             return ()
         return _deciding(Path(source))
 
     def model_name(self, source: str) -> str:
         """The name on the hub without its organization, or the folder's."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             return hub_name(source).name.rpartition("/")[2]
         return Path(source).absolute().name
 
     def is_remote(self, source: str) -> bool:
         """Whether it is a name of the hub."""
-        return source.startswith(SCHEME)
+        return is_hub_name(source)
 
     def fetch(self, request: CaptureRequest) -> CaptureRequest:
         """Find the name in the hub's cache, or fetch what is lacking; raises AOTC-I147."""
@@ -102,7 +102,7 @@ class HuggingFace(Importer):
             raise AotcError(
                 "AOTC-I147",
                 f"{asked.name} is not in the hub's cache, and the hub does not answer",
-                where=request.source,
+                where=str(asked),
                 expected=asked.revision or "the main branch",
                 found=failure,
                 fix=f"Fetch it first, where there is a network: hf download {asked.name}{at}.",
@@ -196,7 +196,9 @@ def _written(
     framework = FrameworkCapture(
         importer=HuggingFace.name,
         format=f"{hub.library} model",
-        source=request.source if request.source.startswith(SCHEME) else Path(hub.folder).name,
+        source=str(hub_name(request.source))
+        if is_hub_name(request.source)
+        else Path(hub.folder).name,
         files=files,
         revision=hub.revision,
         weights_sha256=_weights_digest(hub, files),
