@@ -36,6 +36,8 @@ IMPORTED = {
     ("trust/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("pipeline/task_metrics.py", "traceback"): "reads the lines of frames alone",
     ("providers/cuda.py", "logging"): "to keep onnxscript quiet",
+    ("sources/exported_text.py", "warnings"): "silences Python's parser",
+    ("sources/torch_loading.py", "logging"): "to take the cause that torch logs",
     ("base/logs.py", "logging"): "each text through `printable`, for who listens",
     ("trust/key_loading.py", "getpass"): "its prompt is checked below",
 }

@@ -14,6 +14,10 @@ LFS_START: Final = b"version https://git-lfs.github.com/spec/"
 LFS_FIX: Final = (
     "Fetch the file itself: run 'git lfs pull' in the repository, or download it again."
 )
+# Suffixes that models of other kinds have, of which some are ZIP archives, as packed artifacts are.
+OTHER_SUFFIXES: Final = (
+    *(".ort", ".pb", ".pbtxt", ".pt", ".pth", ".pt2", ".keras", ".safetensors", ".tflite"),
+)
 _TORCH_FIX: Final = (
     "Make the module of it, and export that: torch.export.save(torch.export.export(module, inputs, "
     "dynamic_shapes=...), 'model.pt2')."

@@ -136,8 +136,8 @@ class Importer(ABC):
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
 
-    def reaches_out(self, request: CaptureRequest) -> bool:
-        """Whether a capture may download, or write in folders of the user: it is not shut in."""
+    def is_free(self, request: CaptureRequest) -> bool:
+        """Whether trusted code runs, which may need the network and the user's folders."""
         return False
 
     def inside(self, request: CaptureRequest, folder: Path, captured: Captured) -> Answers | None:
@@ -283,7 +283,7 @@ def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
     """Shut this process in as far as the system grants it; how far that is."""
     from aotc.sources.sandbox import only_writing_in, without_network
 
-    if importer.reaches_out(asked):
+    if importer.is_free(asked):
         return "open", False
     return without_network(), only_writing_in(Path.cwd())
 

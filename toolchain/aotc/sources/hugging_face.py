@@ -109,6 +109,10 @@ class HuggingFace(Importer):
             )
         return replace(request, options={**request.options, _FETCHED: folder})
 
+    def is_free(self, request: CaptureRequest) -> bool:
+        """Where code of the folder may run, which transformers keeps a copy of."""
+        return request.trusted
+
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """Load the model, try its dims, and export it."""
         from aotc.sources.hugging_face_models import export_model, load_model

@@ -74,6 +74,10 @@ class PythonCallable(Importer):
         """The name of the callable."""
         return source.rpartition(":")[2].rpartition(".")[2]
 
+    def is_free(self, request: CaptureRequest) -> bool:
+        """The user's own code may download weights, and keep them."""
+        return request.trusted
+
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """Call it, and export what it returns.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.base.text import listed
 from aotc.sources.plain_pickle import PlainTensor, PlainValues, leaves_of
 from aotc.sources.pt2_archive import ExportedArchive, Pt2File
 
@@ -26,9 +27,10 @@ def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
     """The program in `path`, of whose file no code is run, and what the file says of it.
 
     Its guards are given to it when it is loaded, as loading is to compile none.
-    Raises AOTC-I120 (PyTorch cannot load it), I130 to I137.
+    Raises AOTC-I120 (PyTorch cannot load it), I122 (for another device), I130 to I137.
     """
     with Pt2File(path) as file:
+        _require_cpu(file.content, path)
         # Nothing is left that it would be for; should something be, it has the last word.
         os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
         import torch
@@ -50,6 +52,18 @@ def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
         program.example_inputs = _examples(file.samples)
         program._guards_code = list(file.content.guards)
         return program, replace(file.content, weights_sha256=file.weights_sha256())
+
+
+def _require_cpu(content: ExportedArchive, path: Path) -> None:
+    others = [device for device in content.devices if device not in ("cpu", "meta")]
+    if others:
+        raise AotcError(
+            "AOTC-I122",
+            f"the program is for the device {listed(others)}",
+            where=path.name,
+            expected="tensors on the CPU",
+            found=listed(content.devices),
+        )
 
 
 def _register(content: ExportedArchive, path: Path) -> None:

@@ -198,8 +198,15 @@ def _is_model(place: Path) -> bool:
     require_model_file(place)
     from aotc.trust.archive import is_packed
 
-    # Sources are zip archives, too, but under other names.
-    return not is_packed(place) or (place.suffix.lower() != _ZIP and _is_source(place))
+    suffix = place.suffix.lower()
+    if not is_packed(place):
+        return True
+    if suffix == _ZIP:
+        return False
+    from aotc.graph.foreign_files import OTHER_SUFFIXES
+
+    # Sources and files of PyTorch are ZIP archives, too, but under other names.
+    return suffix in (*OTHER_SUFFIXES, ".onnx", ".bin") or _is_source(place)
 
 
 def _is_source(path: Path) -> bool:

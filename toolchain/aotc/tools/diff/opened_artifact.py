@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record
+from aotc.graph.foreign_files import OTHER_SUFFIXES
 from aotc.spec.codec import Json, encode
 from aotc.spec.diff_report import Change, VariantPair
 from aotc.spec.profile import WorkerLimits
@@ -19,7 +20,6 @@ from aotc.trust.opening import open_container
 
 _MODEL: Final = ".onnx"
 # Suffixes of models, of which the message can say more.
-_OTHER_MODELS: Final = (".ort", ".pb", ".pt", ".pt2", ".tflite", ".safetensors")
 
 
 def open_side(name: str | Path) -> ArtifactContents:
@@ -52,7 +52,7 @@ def _is_packed(path: Path) -> bool:
     raise AotcError(
         "AOTC-I059",
         "this is a model in another form than ONNX"
-        if suffix in _OTHER_MODELS
+        if suffix in OTHER_SUFFIXES
         else "this file is neither a packed artifact nor an ONNX model",
         where=str(path),
         expected="an artifact (a folder NAME.aotc, a packed file, or the id of one in a store) or "
