@@ -107,6 +107,17 @@ class Importer(ABC):
         """The name of the model, which the artifact has where nothing else is said."""
         return Path(source).stem
 
+    def is_remote(self, source: str) -> bool:
+        """Whether `source` is elsewhere, such as on a hub: then it is fetched first."""
+        return False
+
+    def fetch(self, request: CaptureRequest) -> CaptureRequest:
+        """In a process that has the network, of a remote source: where it is from now on.
+
+        It runs nothing of what it fetches.
+        """
+        return request
+
     @abstractmethod
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """In a sandboxed process, whose working directory is `folder`: make the ONNX model there.
@@ -120,10 +131,6 @@ class Importer(ABC):
 
         `folder` is that of the capture.  What the function raises is the framework's own failure.
         """
-
-    def fetch(self, request: CaptureRequest) -> None:
-        """In each process, before it is shut in: download what a name stands for."""
-        return
 
     def is_free(self, request: CaptureRequest) -> bool:
         """Whether trusted code runs, which may need the network and the user's folders."""

@@ -59,12 +59,23 @@ def take(
         options=allowed.options,
         directory=str(Path.cwd()) if allowed.trusted else "",
     )
+    where = Path(source).name
+    if importer.is_remote(source):
+        asked = decode(
+            CaptureRequest,
+            workers.run(
+                "aotc.sources.capturing:fetch_job",
+                {"importer": importer.name, "request": encode(asked)},
+                folder=folder.with_name(f"{folder.name}-fetched"),
+                where=where,
+            ).value,
+        )
     try:
         result = workers.run(
             "aotc.sources.capturing:capture_job",
             {"importer": importer.name, "request": encode(asked)},
             folder=folder,
-            where=Path(source).name,
+            where=where,
         )
     except AotcError as error:
         if error.code != _CRASHED:
@@ -96,6 +107,15 @@ def captured(source: str | Path, allowed: SourceTrust = UNTRUSTED) -> Iterator[T
 
 
 # Jobs of sandboxed processes.
+
+
+def fetch_job(request: Json) -> Json:
+    """In the worker, which keeps the network: fetch a remote source."""
+    importer = importer_named(request["importer"])
+    try:
+        return encode(importer.fetch(decode(CaptureRequest, request["request"])))
+    except ModuleNotFoundError as error:
+        raise _missing(error, importer) from None
 
 
 def capture_job(request: Json) -> Json:
@@ -191,10 +211,6 @@ def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
 
     if importer.is_free(asked):
         return "open", False
-    try:
-        importer.fetch(asked)
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
     return without_network(), only_writing_in(Path.cwd())
 
 

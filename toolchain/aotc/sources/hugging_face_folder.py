@@ -18,7 +18,8 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record
 
 CONFIG: Final = "config.json"
-SCHEME: Final = "hf://"
+# A path that is made of hf://ORG/NAME has one slash.
+_SCHEME: Final = "hf:/"
 # Names of the weights, each with its index: of transformers, and of diffusers.
 _WEIGHTS: Final = ("model.safetensors", "diffusion_pytorch_model.safetensors")
 _INDEX_SUFFIX: Final = ".index.json"
@@ -32,7 +33,7 @@ _MOST_JSON_BYTES: Final = 64 << 20
 _MOST_HEADER_BYTES: Final = 100 << 20
 _SHOWN: Final = 5
 _REFERENCE: Final = re.compile(
-    r"hf://(?P<name>[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?"
+    r"hf://?(?P<name>[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?"
 )
 # Where a snapshot lies in the cache of the hub: models--ORG--NAME/snapshots/COMMIT.
 _SNAPSHOT: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
@@ -44,6 +45,9 @@ class HubName:
 
     name: Annotated[str, "ORG/NAME"]
     revision: Annotated[str | None, "branch, tag or commit; None: the main branch"] = None
+
+    def __str__(self) -> str:
+        return f"hf://{self.name}@{self.revision}" if self.revision else f"hf://{self.name}"
 
 
 @record
@@ -83,6 +87,11 @@ def hub_name(source: str) -> HubName:
             fix="Name the model as its page on the hub does, and its revision after an @.",
         )
     return HubName(name=found["name"], revision=found["revision"])
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether `source` is meant as a name of the hub."""
+    return source.startswith(_SCHEME)
 
 
 def is_hub_folder(path: Path) -> bool:
