@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256
+from aotc.base.files.reading import file_sha256, read_at_most
 from aotc.base.records import replace
 from aotc.sources.base import (
     EXAMPLES,
@@ -22,6 +22,7 @@ from aotc.sources.base import (
 )
 from aotc.sources.hugging_face_folder import (
     CONFIG,
+    MOST_JSON_BYTES,
     HubFolder,
     HubName,
     hub_name,
@@ -276,6 +277,6 @@ def _weights_digest(hub: HubFolder, files: Sequence[SourceFile]) -> str:
 
 def _made_by(hub: HubFolder) -> str:
     """The library and version that saved the folder; empty if it does not say."""
-    config = json.loads((Path(hub.folder) / CONFIG).read_bytes())
+    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
     version = config.get("transformers_version") or config.get("_diffusers_version")
     return f"{hub.library} {version}" if isinstance(version, str) else ""

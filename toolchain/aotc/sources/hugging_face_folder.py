@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 
 CONFIG: Final = "config.json"
@@ -29,7 +30,7 @@ _OTHERS: Final = ("*.h5", "*.msgpack", "*.gguf", "*.ot")
 # A pointer of Git LFS stands where the file itself was not fetched.
 _LFS_POINTER: Final = b"version https://git-lfs"
 # Limits of what is read of a folder that may be hostile.
-_MOST_JSON_BYTES: Final = 64 << 20
+MOST_JSON_BYTES: Final = 64 << 20
 _MOST_HEADER_BYTES: Final = 100 << 20
 _SHOWN: Final = 5
 _REFERENCE: Final = re.compile(
@@ -147,9 +148,9 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
 def _read_json(path: Path, code: str, kind: str) -> dict[str, Any]:
     """The object in a JSON file that a stranger wrote.  Raises `code`."""
     try:
-        if path.stat().st_size > _MOST_JSON_BYTES:
-            raise ValueError(f"it has more than {_MOST_JSON_BYTES >> 20} MiB")
-        value = json.loads(path.read_bytes())
+        if path.stat().st_size > MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
+        value = json.loads(read_at_most(path, MOST_JSON_BYTES))
         if not isinstance(value, dict):
             raise ValueError(f"it holds a {type(value).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -296,7 +297,7 @@ def _safetensors(path: Path) -> WeightsFile:
     """The tensors that a safetensors file holds, by its header.  Raises AOTC-I145."""
     size = path.stat().st_size
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
             if length > min(_MOST_HEADER_BYTES, size - 8):
@@ -323,7 +324,7 @@ def _safetensors(path: Path) -> WeightsFile:
 
 def _is_pointer(path: Path) -> bool:
     """Whether a pointer of Git LFS stands in the file's place."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 
 
