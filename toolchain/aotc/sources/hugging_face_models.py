@@ -153,10 +153,8 @@ def _own_class(hub: HubFolder) -> Any:
 
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    named = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))[
-        "auto_map"
-    ].values()
-    for reference in named:
+    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
+    for reference in config["auto_map"].values():
         if str(reference).rpartition(".")[2] == hub.architecture:
             return get_class_from_dynamic_module(reference, hub.folder, local_files_only=True)
     return None
