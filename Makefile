@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py examples/serve ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-integration test-previous test-sources test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-all test-integration test-previous test-sources test-zoo test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ $(VENV)-sources/.sources: requirements/sources.lock requirements/torch-cpu.lock 
 test-sources: TESTS := tests/sources
 test-sources: $(VENV)-sources/.sources  ## sources of builds (PyTorch, JAX, scikit-learn …), or TESTS=…
 	$(VENV)-sources/bin/$(PYTEST) $(TESTS)
+
+test-zoo: $(VENV)-sources/.sources  ## 30 architectures, built with no flags and called at five sizes (an hour)
+	$(VENV)-sources/bin/python -m pytest -q -m slow tests/sources/test_zoo.py
 
 # As an AMD EPYC with AVX2 shows itself: no AVX-512, VNNI or AMX, and OpenVINO offers no device.
 PLAIN := AOTC_HOST_ISA="sse4_1 sse4_2 avx avx2 fma f16c" \

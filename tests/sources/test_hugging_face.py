@@ -162,30 +162,32 @@ def in_cache(model: Path, cache: Path, branch: str) -> Path:
     return snapshot
 
 
-@pytest.mark.parametrize("at", ["", "@main", f"@{COMMIT}"])
-def test_a_name_is_found_in_the_cache(bert: Path, tmp_path: Path, offline: Path, at: str) -> None:
-    from aotc.sources.hugging_face import located
+def fetched(source: str) -> Path:
+    """Where a name of the hub is found."""
+    found = HuggingFace().fetch(CaptureRequest(source=source))
+    assert HuggingFace().is_remote(found.source)
+    return Path(str(found.options["fetched"]))
 
+
+@pytest.mark.parametrize("at", ["", "@main", f"@{COMMIT}"])
+def test_a_name_is_found_in_the_cache(bert: Path, offline: Path, at: str) -> None:
     snapshot = in_cache(bert, offline, "main")
-    hub = located(CaptureRequest(source=f"hf://org/small{at}"))
-    assert Path(hub.folder).resolve() == snapshot.resolve()
+    found = fetched(f"hf://org/small{at}")
+    assert found == snapshot
+    hub = read_hub_folder(found)
     assert (hub.name, hub.revision) == ("org/small", COMMIT)
 
 
-def test_answers_are_of_the_revision_that_was_captured(bert: Path, offline: Path) -> None:
-    from aotc.sources.hugging_face import located
-
-    snapshot = in_cache(bert, offline, "main")
-    (snapshot.parents[1] / "refs" / "main").write_text("f" * 40)
-    hub = located(CaptureRequest(source="hf://org/small"), COMMIT)
-    assert hub.revision == COMMIT
+def test_a_name_is_captured_with_its_revision(bert: Path, tmp_path: Path, offline: Path) -> None:
+    in_cache(bert, offline, "main")
+    request = HuggingFace().fetch(CaptureRequest(source="hf://org/small@main"))
+    framework = HuggingFace().capture(request, tmp_path).framework
+    assert (framework.source, framework.revision) == ("hf://org/small@main", COMMIT)
 
 
 def test_a_name_that_is_nowhere_says_how_to_fetch_it() -> None:
-    from aotc.sources.hugging_face import located
-
     with pytest.raises(AotcError) as raised:
-        located(CaptureRequest(source="hf://org/none@v1"))
+        fetched("hf://org/none@v1")
     assert raised.value.code == "AOTC-I147"
     assert raised.value.fix == (
         "Fetch it first, where there is a network: hf download org/none --revision v1."
@@ -193,11 +195,9 @@ def test_a_name_that_is_nowhere_says_how_to_fetch_it() -> None:
 
 
 def test_a_snapshot_without_weights_is_refused(bert: Path, offline: Path) -> None:
-    from aotc.sources.hugging_face import located
-
     (in_cache(bert, offline, "main") / "model.safetensors").unlink()
     with pytest.raises(AotcError) as raised:
-        located(CaptureRequest(source="hf://org/small"))
+        read_hub_folder(fetched("hf://org/small"))
     assert raised.value.code == "AOTC-I144"
 
 

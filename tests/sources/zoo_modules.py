@@ -84,21 +84,6 @@ class PackedGRU(nn.Module):
         return self.head(states.sum(1) / lengths[:, None])
 
 
-class MaskedGRU(nn.Module):
-    """The same without packing, as an export takes it: each step keeps the state past an end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(100, 16, padding_idx=0)
-        self.gru = nn.GRU(16, 24, batch_first=True)
-        self.head = nn.Linear(24, 5)
-
-    def forward(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        states, _ = self.gru(self.embed(tokens))
-        inside = torch.arange(tokens.shape[1])[None, :] < lengths[:, None]
-        return self.head((states * inside[..., None]).sum(1) / lengths[:, None])
-
-
 def ghost_norm(x: torch.Tensor, norm: nn.BatchNorm1d) -> torch.Tensor:
     """The norm of TabNet, which in evaluation has no virtual batches."""
     return norm(x)
@@ -182,24 +167,20 @@ def mobilenetv3(sizes: Sizes) -> Made:
     return MobileNetV3(), {"image": torch.randn(shape)}, {"image": {0: AUTO, 2: AUTO, 3: AUTO}}
 
 
-def _texts(sizes: Sizes) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    batch, length = sizes["batch"], sizes["length"]
+def gru(sizes: Sizes) -> Made:
+    """Texts with their lengths, packed."""
+    module, batch, length = PackedGRU(), sizes["batch"], sizes["length"]
     lengths = torch.arange(batch) % length + 1
     lengths[0] = length
     tokens = torch.randint(1, 100, (batch, length))
     tokens[torch.arange(length)[None, :] >= lengths[:, None]] = 0
     shapes = {"tokens": {0: AUTO, 1: AUTO}, "lengths": {0: AUTO}}
-    return {"tokens": tokens, "lengths": lengths}, shapes
+    return module, {"tokens": tokens, "lengths": lengths}, shapes
 
 
-def gru(sizes: Sizes) -> Made:
-    """Texts with their lengths, packed."""
-    return (PackedGRU(), *_texts(sizes))
-
-
-def masked_gru(sizes: Sizes) -> Made:
-    """Texts with their lengths, masked."""
-    return (MaskedGRU(), *_texts(sizes))
+def packed_gru() -> Made:
+    """The same, as a callable that a build calls."""
+    return gru({"batch": 3, "length": 7})
 
 
 def tabnet(sizes: Sizes) -> Made:

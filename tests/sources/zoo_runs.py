@@ -1,6 +1,6 @@
 """Builds of the zoo: each with no flags, and its answers at five sizes beside the framework's.
 
-`python zoo_runs.py [--table FILE] [NAME…]` prints a line for each, and writes their table.
+`python zoo_runs.py --results FILE [NAME…]` adds a line for each; with `--table`, it prints theirs.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ class Outcome:
 
 def outcome_of(entry: Entry, folder: Path) -> Outcome:
     """Write the source of `entry`, build it without a flag, and call it at its sizes."""
-    try:
-        source = entry.write(folder / entry.name)
-    except Exception as error:
-        return Outcome(
-            name=entry.name,
-            source="torch.export",
-            code="torch.export",
-            message=f"{type(error).__name__}: {error}"[:300],
-        )
-    kind = "folder" if source.is_dir() else source.suffix
+    source = entry.write(folder / entry.name)
     artifact = folder / f"{entry.name}.aotc"
-    asked = [sys.executable, "-c", _COMMAND, "build", str(source), "-o", str(artifact), "--json"]
-    run = subprocess.run(asked, capture_output=True, text=True, cwd=folder, check=False)
+    asked = ["build", str(source), "-o", str(artifact), "--json"]
+    if isinstance(source, str):
+        kind, asked = "callable", [*asked, "--trust-source"]
+    else:
+        kind = "folder" if source.is_dir() else source.suffix
+    run = subprocess.run(
+        [sys.executable, "-c", _COMMAND, *asked],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
     report = json.loads(run.stdout)
     findings = tuple(
         f"{each['code']} {each['what']} ({each['where']})"
@@ -74,7 +75,7 @@ def outcome_of(entry: Entry, folder: Path) -> Outcome:
             code=error["code"],
             message=f"{error['what']}; {error['where']}; {error['found']}"[:400],
         )
-    return _called(entry, source, artifact, kind, findings)
+    return _called(entry, Path(source), artifact, kind, findings)
 
 
 def _called(
@@ -158,36 +159,43 @@ def _program_calls(entry: Entry) -> Calls:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The table of a guide: what was run, and what came of it."""
-    lines = ["| architecture | source | inputs | sizes right | result |", "|---|---|---|---|---|"]
-    for each in outcomes:
-        result = f"largest relative error {each.error:.1e}" if each.right else ""
-        more = "; ".join(filter(None, (each.code, each.message, *each.findings)))
-        text = "; ".join(filter(None, (result, more))).replace("|", "/")
-        count = f"{each.right} of {each.sizes}" if each.sizes else "none"
+    """The table of the guide: what was run, and what came of it."""
+    lines = ["| architecture | source | inputs | sizes right | largest error, or why not |"]
+    lines.append("|---|---|---|---|---|")
+    for each in sorted(outcomes, key=lambda each: (not each.passed, each.name)):
+        error = f"{each.error:.0e}" if each.right else ""
+        why = (f"{each.code} {each.message}".strip(), *each.findings)
+        text = "; ".join(filter(None, (error, *why))).replace("|", "/")
+        count = f"{each.right} of {each.sizes}" if each.sizes else "refused"
         lines.append(f"| {each.name} | {each.source} | {each.inputs} | {count} | {text} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Run the entries that are named, or all."""
+    """Run the entries that are named, or all; those that ran before are in a file of results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--table", type=Path)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--results", type=Path, help="a line of JSON for each that ran")
+    parser.add_argument("--table", action="store_true", help="print the table of all results")
     parser.add_argument("names", nargs="*")
     asked = parser.parse_args()
-    outcomes = []
+    known: dict[str, Outcome] = {}
+    if asked.results and asked.results.exists():
+        for line in asked.results.read_text().splitlines():
+            fields = json.loads(line)
+            fields["findings"] = tuple(fields["findings"])
+            known[fields["name"]] = Outcome(**fields)
     for entry in ENTRIES:
-        if asked.names and entry.name not in asked.names:
+        if (asked.names and entry.name not in asked.names) or (asked.table and not asked.names):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            outcomes.append(outcome_of(entry, Path(folder)))
-        print(json.dumps(asdict(outcomes[-1])), flush=True)
-        if asked.json:
-            with asked.json.open("a") as file:
-                file.write(json.dumps(asdict(outcomes[-1])) + "\n")
+            known[entry.name] = outcome_of(entry, Path(folder))
+        line = json.dumps(asdict(known[entry.name]))
+        print(line, flush=True)
+        if asked.results:
+            with asked.results.open("a") as file:
+                file.write(line + "\n")
     if asked.table:
-        asked.table.write_text(table(outcomes))
+        print(table([*known.values()]), end="")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,11 @@ def test_a_snapshot_of_the_cache_says_its_name_and_revision(tmp_path: Path) -> N
 
 def write(name: str, text: str) -> Callable[[Path], None]:
     """What replaces a file of the folder by a text."""
-    return lambda folder: (folder / name).write_text(text) and None
+
+    def change(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return change
 
 
 def remove(name: str, *others: str) -> Callable[[Path], None]:
@@ -207,6 +211,9 @@ def test_names_of_the_hub() -> None:
     plain, at = hub_name("hf://org/small"), hub_name("hf://org/small@refs/pr/1")
     assert (plain.name, plain.revision) == ("org/small", None)
     assert (at.name, at.revision) == ("org/small", "refs/pr/1")
+    # As a path spells it.
+    assert hub_name(str(Path("hf://org/small@refs/pr/1"))) == at
+    assert str(at) == "hf://org/small@refs/pr/1"
 
 
 @pytest.mark.parametrize("source", ["hf://", "hf://org/../x", "hf://a/b/c", "hf://a/b@", "hf:///b"])
@@ -219,6 +226,7 @@ def test_other_names_are_refused(source: str) -> None:
 def test_what_is_recognized(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     assert HuggingFace().recognizes("hf://org/small")
+    assert HuggingFace().recognizes(str(Path("hf://org/small")))
     assert HuggingFace().recognizes(str(folder))
     assert not HuggingFace().recognizes(str(tmp_path))
     assert not is_hub_folder(folder / "config.json")

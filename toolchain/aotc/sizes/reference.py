@@ -524,12 +524,17 @@ class Reference:
         options.profile_file_prefix = "cost"
         session = create_original(self.model, options)
         done: list[bool] = []
+        enough = True
         for item in sizes:
             # Only sizes that ran before are safe to run in this session.
-            ok = self.trial(item).ok
-            done.append(ok)
+            ok = enough and self.trial(item).ok
             if ok:
-                run(session, self.inputs_at(item))
+                try:
+                    run(session, self.inputs_at(item))
+                except AotcError:
+                    # There is no memory for a second session's run beside what the first one keeps.
+                    ok = enough = False
+            done.append(ok)
         path = Path(session.end_profiling())
         costs = iter(read_profile(path))
         path.unlink()

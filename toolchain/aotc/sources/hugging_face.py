@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256
+from aotc.base.files.reading import file_sha256, read_at_most
 from aotc.base.records import replace
 from aotc.sources.base import (
     EXAMPLES,
@@ -23,10 +22,12 @@ from aotc.sources.base import (
 )
 from aotc.sources.hugging_face_folder import (
     CONFIG,
-    SCHEME,
+    MOST_JSON_BYTES,
     HubFolder,
+    HubName,
     hub_name,
     is_hub_folder,
+    is_hub_name,
     read_hub_folder,
 )
 from aotc.sources.hugging_face_inputs import LONGEST
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
     from aotc.sources.hugging_face_models import ExportedModel, LoadedModel
 
 # What a folder is captured from: code of its own is fetched for who trusts it alone.
-_FETCHED: Final = ("*.json", "*.safetensors", "*.txt", "*.model")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_PATTERNS: Final = ("*.json", "*.safetensors", "*.txt", "*.model")
+# The option that says where a name of the hub was fetched to.
+_FETCHED: Final = "fetched"
 _DECIDING: Final = (".json", ".safetensors", ".py")
 _LARGE: Final = 1 << 30
 
@@ -62,31 +64,51 @@ class HuggingFace(Importer):
 
     def recognizes(self, source: str) -> bool:
         """A name of the hub, or a folder with a model's configuration or weights."""
-        return source.startswith(SCHEME) or is_hub_folder(Path(source))
+        return is_hub_name(source) or is_hub_folder(Path(source))
 
     def require(self, source: str) -> None:
         """Raise what is wrong with the name or the folder; code of its own is judged later."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             hub_name(source)
         else:
             read_hub_folder(Path(source), trusted=True)
 
     def files(self, source: str) -> tuple[Path, ...]:
         """The configuration, the weights and what else decides the capture; none for a name."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             return ()
         return _deciding(Path(source))
 
     def model_name(self, source: str) -> str:
         """The name on the hub without its organization, or the folder's."""
-        if source.startswith(SCHEME):
+        if is_hub_name(source):
             return hub_name(source).name.rpartition("/")[2]
         return Path(source).absolute().name
 
-    def fetch(self, request: CaptureRequest) -> None:
-        """A name of the hub: into its cache, where it is not there."""
-        if request.source.startswith(SCHEME):
-            located(request)
+    def is_remote(self, source: str) -> bool:
+        """Whether it is a name of the hub."""
+        return is_hub_name(source)
+
+    def fetch(self, request: CaptureRequest) -> CaptureRequest:
+        """Find the name in the hub's cache, or fetch what is lacking; raises AOTC-I147."""
+        asked = hub_name(request.source)
+        patterns = (*_PATTERNS, "*.py") if request.trusted else _PATTERNS
+        folder, failure = _snapshot(asked, patterns, offline=True)
+        # A cache may lack files that another program did not ask for.
+        if not folder or not _is_whole(Path(folder)):
+            more, failure = _snapshot(asked, patterns, offline=False)
+            folder = more or folder
+        if not folder:
+            at = f" --revision {asked.revision}" if asked.revision else ""
+            raise AotcError(
+                "AOTC-I147",
+                f"{asked.name} is not in the hub's cache, and the hub does not answer",
+                where=str(asked),
+                expected=asked.revision or "the main branch",
+                found=failure,
+                fix=f"Fetch it first, where there is a network: hf download {asked.name}{at}.",
+            )
+        return replace(request, options={**request.options, _FETCHED: folder})
 
     def is_free(self, request: CaptureRequest) -> bool:
         """Where code of the folder may run, which transformers keeps a copy of."""
@@ -96,7 +118,7 @@ class HuggingFace(Importer):
         """Load the model, try its dims, and export it."""
         from aotc.sources.hugging_face_models import export_model, load_model
 
-        hub = located(request)
+        hub = _folder(request)
         model = load_model(hub, trusted=request.trusted)
         exported = export_model(model)
         return _written(request, hub, model, exported, folder, self.versions())
@@ -109,7 +131,7 @@ class HuggingFace(Importer):
 
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(True, warn_only=True)
-        hub = located(request, captured.framework.revision)
+        hub = _folder(request)
         model = load_model(hub, trusted=request.trusted, tried=False)
 
         def answer(given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -119,46 +141,37 @@ class HuggingFace(Importer):
         return answer
 
 
-def located(request: CaptureRequest, commit: str = "") -> HubFolder:
-    """The folder that the source names, read; of a name, at `commit` if that is known.
-
-    Raises AOTC-I147 (neither in the cache nor on the hub) and what `read_hub_folder` does.
-    """
-    if not request.source.startswith(SCHEME):
-        return read_hub_folder(Path(request.source), trusted=request.trusted)
+def _snapshot(asked: HubName, patterns: Sequence[str], *, offline: bool) -> tuple[str, str]:
+    """The folder of the cache that has the revision, or why there is none."""
     from huggingface_hub import snapshot_download
 
-    asked = hub_name(request.source)
-    patterns = [*_FETCHED, "*.py"] if request.trusted else list(_FETCHED)
-    errors: list[Exception] = []
-    for offline in (True, False):
-        try:
-            path = snapshot_download(
-                asked.name,
-                revision=commit or asked.revision,
-                allow_patterns=patterns,
-                local_files_only=offline,
-            )
-            hub = read_hub_folder(Path(path), trusted=request.trusted)
-            return replace(hub, name=asked.name)
-        except AotcError as error:
-            # A cache may lack files that another program did not ask for.
-            if not offline or error.code not in ("AOTC-I140", "AOTC-I144", "AOTC-I145"):
-                raise
-            errors.append(error)
-        except Exception as error:
-            errors.append(error)
-    if isinstance(errors[0], AotcError):
-        raise errors[0]
-    at = f" --revision {asked.revision}" if asked.revision else ""
-    raise AotcError(
-        "AOTC-I147",
-        f"{asked.name} is not in the hub's cache, and the hub does not answer",
-        where=request.source,
-        expected=asked.revision or "the main branch",
-        found=f"{type(errors[-1]).__name__}: {str(errors[-1]).strip().splitlines()[0]}"[:300],
-        fix=f"Fetch it first, where there is a network: hf download {asked.name}{at}.",
-    )
+    try:
+        folder = snapshot_download(
+            asked.name,
+            revision=asked.revision,
+            allow_patterns=list(patterns),
+            local_files_only=offline,
+        )
+    except Exception as error:
+        text = str(error).strip()
+        return "", f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:300]
+    return str(folder), ""
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a snapshot of the cache has all of its configuration and weights."""
+    try:
+        read_hub_folder(folder, trusted=True)
+    except AotcError:
+        return False
+    return True
+
+
+def _folder(request: CaptureRequest) -> HubFolder:
+    """The folder that the source is, or was fetched to; raises what `read_hub_folder` does."""
+    fetched = request.options.get(_FETCHED)
+    hub = read_hub_folder(Path(fetched or request.source), trusted=request.trusted)
+    return replace(hub, name=hub_name(request.source).name) if fetched else hub
 
 
 def _written(
@@ -188,7 +201,9 @@ def _written(
     framework = FrameworkCapture(
         importer=HuggingFace.name,
         format=f"{hub.library} model",
-        source=request.source if request.source.startswith(SCHEME) else Path(hub.folder).name,
+        source=str(hub_name(request.source))
+        if is_hub_name(request.source)
+        else Path(hub.folder).name,
         files=files,
         revision=hub.revision,
         weights_sha256=_weights_digest(hub, files),
@@ -262,6 +277,6 @@ def _weights_digest(hub: HubFolder, files: Sequence[SourceFile]) -> str:
 
 def _made_by(hub: HubFolder) -> str:
     """The library and version that saved the folder; empty if it does not say."""
-    config = json.loads((Path(hub.folder) / CONFIG).read_bytes())
+    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
     version = config.get("transformers_version") or config.get("_diffusers_version")
     return f"{hub.library} {version}" if isinstance(version, str) else ""

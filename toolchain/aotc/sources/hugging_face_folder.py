@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 
 CONFIG: Final = "config.json"
-SCHEME: Final = "hf://"
+# A path that is made of hf://ORG/NAME has one slash.
+_SCHEME: Final = "hf:/"
 # Names of the weights, each with its index: of transformers, and of diffusers.
 _WEIGHTS: Final = ("model.safetensors", "diffusion_pytorch_model.safetensors")
 _INDEX_SUFFIX: Final = ".index.json"
@@ -28,11 +30,11 @@ _OTHERS: Final = ("*.h5", "*.msgpack", "*.gguf", "*.ot")
 # A pointer of Git LFS stands where the file itself was not fetched.
 _LFS_POINTER: Final = b"version https://git-lfs"
 # Limits of what is read of a folder that may be hostile.
-_MOST_JSON_BYTES: Final = 64 << 20
+MOST_JSON_BYTES: Final = 64 << 20
 _MOST_HEADER_BYTES: Final = 100 << 20
 _SHOWN: Final = 5
 _REFERENCE: Final = re.compile(
-    r"hf://(?P<name>[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?"
+    r"hf://?(?P<name>[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?"
 )
 # Where a snapshot lies in the cache of the hub: models--ORG--NAME/snapshots/COMMIT.
 _SNAPSHOT: Final = re.compile(r"models--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
@@ -44,6 +46,9 @@ class HubName:
 
     name: Annotated[str, "ORG/NAME"]
     revision: Annotated[str | None, "branch, tag or commit; None: the main branch"] = None
+
+    def __str__(self) -> str:
+        return f"hf://{self.name}@{self.revision}" if self.revision else f"hf://{self.name}"
 
 
 @record
@@ -83,6 +88,11 @@ def hub_name(source: str) -> HubName:
             fix="Name the model as its page on the hub does, and its revision after an @.",
         )
     return HubName(name=found["name"], revision=found["revision"])
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether `source` is meant as a name of the hub."""
+    return source.startswith(_SCHEME)
 
 
 def is_hub_folder(path: Path) -> bool:
@@ -138,9 +148,9 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
 def _read_json(path: Path, code: str, kind: str) -> dict[str, Any]:
     """The object in a JSON file that a stranger wrote.  Raises `code`."""
     try:
-        if path.stat().st_size > _MOST_JSON_BYTES:
-            raise ValueError(f"it has more than {_MOST_JSON_BYTES >> 20} MiB")
-        value = json.loads(path.read_bytes())
+        if path.stat().st_size > MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
+        value = json.loads(read_at_most(path, MOST_JSON_BYTES))
         if not isinstance(value, dict):
             raise ValueError(f"it holds a {type(value).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -287,7 +297,7 @@ def _safetensors(path: Path) -> WeightsFile:
     """The tensors that a safetensors file holds, by its header.  Raises AOTC-I145."""
     size = path.stat().st_size
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
             if length > min(_MOST_HEADER_BYTES, size - 8):
@@ -314,7 +324,7 @@ def _safetensors(path: Path) -> WeightsFile:
 
 def _is_pointer(path: Path) -> bool:
     """Whether a pointer of Git LFS stands in the file's place."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 
 

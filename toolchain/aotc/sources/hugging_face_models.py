@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
-from aotc.sources.hugging_face_folder import CONFIG, HubFolder
+from aotc.sources.hugging_face_folder import CONFIG, MOST_JSON_BYTES, HubFolder
 from aotc.sources.hugging_face_inputs import (
     LONGEST,
     Cached,
@@ -152,8 +153,8 @@ def _own_class(hub: HubFolder) -> Any:
 
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    named = json.loads((Path(hub.folder) / CONFIG).read_bytes())["auto_map"].values()
-    for reference in named:
+    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
+    for reference in config["auto_map"].values():
         if str(reference).rpartition(".")[2] == hub.architecture:
             return get_class_from_dynamic_module(reference, hub.folder, local_files_only=True)
     return None
