@@ -21,7 +21,6 @@ from aotc.sources.base import (
     Importer,
 )
 from aotc.sources.hugging_face_folder import (
-    CONFIG,
     HubFolder,
     HubName,
     hub_name,
@@ -206,7 +205,7 @@ def _written(
         files=files,
         revision=hub.revision,
         weights_sha256=_weights_digest(hub, files),
-        made_by=_made_by(hub),
+        made_by=hub.made_by,
         versions=versions,
         exporter="transformers.exporters.OnnxExporter",
         opset=program.opset_imports.get("", 0),
@@ -272,10 +271,3 @@ def _weights_digest(hub: HubFolder, files: Sequence[SourceFile]) -> str:
     names = {file.name for file in hub.weights}
     lines = [f"{file.sha256}  {file.name}\n" for file in files if file.name in names]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _made_by(hub: HubFolder) -> str:
-    """The library and version that saved the folder; empty if it does not say."""
-    config = json.loads((Path(hub.folder) / CONFIG).read_bytes())
-    version = config.get("transformers_version") or config.get("_diffusers_version")
-    return f"{hub.library} {version}" if isinstance(version, str) else ""

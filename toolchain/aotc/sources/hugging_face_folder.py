@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 
 CONFIG: Final = "config.json"
@@ -70,7 +71,10 @@ class HubFolder:
     input_names: Annotated[
         tuple[str, ...], "inputs that the folder's tokenizer gives; empty: it has none that says so"
     ] = ()
-    custom_code: Annotated[bool, "whether its classes are code of the folder itself"] = False
+    custom_code: Annotated[
+        tuple[str, ...], "classes that are code of the folder itself, as auto_map names them"
+    ] = ()
+    made_by: Annotated[str, "library and version that saved it; empty: it does not say"] = ""
     name: Annotated[str, "ORG/NAME on the hub; empty: unknown"] = ""
     revision: Annotated[str, "commit on the hub; empty: unknown"] = ""
 
@@ -111,15 +115,14 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
     """
     config = _configuration(path)
     library, architecture = _architecture(path, config)
-    custom = config.get("auto_map")
+    custom = _custom_code(config)
     if custom and not trusted:
-        classes = custom.values() if isinstance(custom, dict) else [custom]
         raise AotcError(
             "AOTC-I127",
             f"the model {path.name} runs code of its own folder",
             where=str(path / CONFIG),
             expected=f"an architecture of {library}",
-            found=f"auto_map: {', '.join(sorted(map(str, classes)))[:200]}",
+            found=f"auto_map: {', '.join(custom)[:200]}",
         )
     method = _quantization(config)
     if method:
@@ -138,7 +141,8 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
         architecture=architecture,
         weights=weights,
         input_names=_input_names(path),
-        custom_code=bool(custom),
+        custom_code=custom,
+        made_by=_made_by(library, config),
         name=snapshot["name"].replace("--", "/") if snapshot else "",
         revision=snapshot["revision"] if snapshot else "",
     )
@@ -147,9 +151,10 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
 def _read_json(path: Path, code: str, kind: str) -> dict[str, Any]:
     """The object in a JSON file that a stranger wrote.  Raises `code`."""
     try:
-        if path.stat().st_size > _MOST_JSON_BYTES:
+        data = read_at_most(path, _MOST_JSON_BYTES)
+        if len(data) > _MOST_JSON_BYTES:
             raise ValueError(f"it has more than {_MOST_JSON_BYTES >> 20} MiB")
-        value = json.loads(path.read_bytes())
+        value = json.loads(data)
         if not isinstance(value, dict):
             raise ValueError(f"it holds a {type(value).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -206,6 +211,19 @@ def _architecture(path: Path, config: Mapping[str, Any]) -> tuple[str, str]:
         expected='such as "architectures": ["BertForSequenceClassification"]',
         found=f"architectures: {named!r:.100}",
     )
+
+
+def _custom_code(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes of the folder's own code, such as modeling_own.OwnModel."""
+    named = config.get("auto_map")
+    if not named:
+        return ()
+    return tuple(sorted(map(str, named.values() if isinstance(named, dict) else [named])))
+
+
+def _made_by(library: str, config: Mapping[str, Any]) -> str:
+    version = config.get("transformers_version") or config.get("_diffusers_version")
+    return f"{library} {version}" if isinstance(version, str) else ""
 
 
 def _quantization(config: Mapping[str, Any]) -> str:
@@ -296,7 +314,7 @@ def _safetensors(path: Path) -> WeightsFile:
     """The tensors that a safetensors file holds, by its header.  Raises AOTC-I145."""
     size = path.stat().st_size
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
             if length > min(_MOST_HEADER_BYTES, size - 8):
@@ -323,7 +341,7 @@ def _safetensors(path: Path) -> WeightsFile:
 
 def _is_pointer(path: Path) -> bool:
     """Whether a pointer of Git LFS stands in the file's place."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 
 

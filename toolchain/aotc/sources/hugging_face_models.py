@@ -117,7 +117,7 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
         )
     more: dict[str, Any] = {"torch_dtype": torch.float32}
     if hub.library == "transformers":
-        more = {"dtype": torch.float32, "trust_remote_code": hub.custom_code and trusted}
+        more = {"dtype": torch.float32, "trust_remote_code": bool(hub.custom_code) and trusted}
     try:
         module, loaded = found.from_pretrained(
             hub.folder,
@@ -148,13 +148,10 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
 
 def _own_class(hub: HubFolder) -> Any:
     """The class that the folder's own code defines; it runs that code."""
-    import json
-
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    named = json.loads((Path(hub.folder) / CONFIG).read_bytes())["auto_map"].values()
-    for reference in named:
-        if str(reference).rpartition(".")[2] == hub.architecture:
+    for reference in hub.custom_code:
+        if reference.rpartition(".")[2] == hub.architecture:
             return get_class_from_dynamic_module(reference, hub.folder, local_files_only=True)
     return None
 
