@@ -1,11 +1,13 @@
 """Small models whose CUDA graphs ONNX Runtime replays wrongly after its session ran another size.
 
-    python benchmarks/gpu/ort_graphs.py [--cpu] [--out FOLDER] [--only NAME ...] [--workers N]
+    python benchmarks/gpu/ort_graphs.py [--cpu] [--out FOLDER] [--only NAME ...] [--types TYPE ...]
 
 Needs onnxruntime-gpu, onnx and numpy, and nothing of this project.  Each model goes through all
 scenarios in a process of its own, and on after a crash in a further one; then the options of ONNX
-Runtime are changed one by one for models that failed.  `--out` keeps these models, to be attached
-to a report.  With `--cpu` nothing is captured: it shows that the script itself works.
+Runtime are changed one by one for the smallest models that failed, in the scenario that did.
+`--out` keeps models that failed, to be attached to a report (`reports`).  With `--cpu`
+nothing is captured: it shows that the script itself works.  What `--seconds` leave no time for is
+told as not tried.
 
 What the scenarios tell apart:
 
@@ -26,9 +28,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +45,13 @@ from onnx import helper, numpy_helper
 CHANNELS, HIGH = 32, 28
 SIZES: Final = (4, 1)
 REPLAYS: Final = 20
-SECONDS: Final = 60
+# One process; then all of it, and the share of it that models may take.
+SECONDS: Final = 20
+ALL_SECONDS: Final = 100
+_FOR_MODELS: Final = 0.6
+_NOT_TRIED: Final = "not tried"
+# How many models' options are changed.
+_CHANGED: Final = 3
 CUDA: Final = "CUDAExecutionProvider"
 Answers = list[np.ndarray[Any, Any]]
 
@@ -380,9 +390,18 @@ def _short(text: str) -> str:
 
 
 def verdicts(case: dict[str, Any]) -> dict[str, str]:
-    """By scenario "ok", or what happened; further processes take up what a crash left."""
+    """By scenario "ok", or what happened; further processes take up what a crash left.
+
+    `case` may name its `scenarios`, for how many seconds each process is awaited (`patience`), and
+    the time of `time.monotonic` that ends it, `until`.
+    """
+    patience = case.get("patience", SECONDS)
+    wanted = case.get("scenarios") or list(SCENARIOS)
     found: dict[str, str] = {}
-    while left := [name for name in SCENARIOS if name not in found]:
+    while left := [name for name in wanted if name not in found]:
+        seconds = min(patience, case.get("until", math.inf) - time.monotonic())
+        if seconds <= 0:
+            return found | dict.fromkeys(left, _NOT_TRIED)
         begun = ""
         request = json.dumps({**case, "scenarios": left})
         stated = {k[1:]: v for k, v in case["options"].items() if k.startswith("$")}
@@ -393,12 +412,14 @@ def verdicts(case: dict[str, Any]) -> dict[str, str]:
             text=True,
             env={**os.environ, "ORT_DISABLE_TELEMETRY": "1", **stated},
         )
+        over = False
         try:
-            output, complaint = process.communicate(timeout=SECONDS)
+            output, complaint = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            over = seconds < patience
             process.kill()
             output, complaint = process.communicate()
-            complaint = f"longer than {SECONDS} s"
+            complaint = f"longer than {patience:g} s"
         for line in output.splitlines():
             if not line.startswith("{"):
                 continue
@@ -406,17 +427,17 @@ def verdicts(case: dict[str, Any]) -> dict[str, str]:
             begun = told.get("begun", begun)
             if "ended" in told:
                 found[told["ended"]] = told.get("error") or told["wrong"] or "ok"
-        if begun not in found:
+        if begun not in found and not over:
             status = f"exit status {process.returncode}: {complaint.strip()[-120:]}"
             if not begun:
-                return dict.fromkeys(SCENARIOS, status)
+                return dict.fromkeys(wanted, status)
             found[begun] = status
     return found
 
 
 def failed(found: Mapping[str, str]) -> list[str]:
     """The scenarios that did not go well."""
-    return [name for name in SCENARIOS if found[name] != "ok"]
+    return [name for name in found if found[name] not in ("ok", _NOT_TRIED)]
 
 
 def hypotheses(name: str, found: Mapping[str, str]) -> str:
@@ -442,7 +463,7 @@ def main(arguments: argparse.Namespace) -> int:
     machine = "" if arguments.cpu else _gpu()
     build = getattr(ort, "get_build_info", lambda: "")()
     print(f"onnxruntime {ort.__version__}, {build}\n{machine}", flush=True)
-    names = arguments.only or list(MODELS)
+    begun = time.monotonic()
     cases = [
         {
             "model": name,
@@ -451,37 +472,59 @@ def main(arguments: argparse.Namespace) -> int:
             "options": dict(options),
             "cpu": arguments.cpu,
             "crashes": arguments.crash,
+            "patience": arguments.patience,
+            "until": begun + _FOR_MODELS * arguments.seconds,
         }
-        for name in names
-        for dtype in TYPES
+        for name in arguments.only or MODELS
+        for dtype in arguments.types
         for layout, options in LAYOUTS.items()
     ]
-    bad: list[dict[str, Any]] = []
+    bad: dict[str, tuple[dict[str, Any], str]] = {}
     with ThreadPoolExecutor(arguments.workers) as pool:
         for case, found in zip(cases, pool.map(verdicts, cases), strict=True):
-            title = f"{case['model']}, {case['type']}, channels {case['layout']}"
+            title = _title(case)
+            missing = sum(each == _NOT_TRIED for each in found.values())
             why = hypotheses(case["model"], found)
-            print(f"{title}: {why or 'ok'}", flush=True)
+            rest = f"; {missing} of {len(found)} scenarios {_NOT_TRIED}" if missing else ""
+            print(f"{title}: {why or 'ok'}{rest}", flush=True)
             for scenario in failed(found):
                 print(f"    {scenario}: {found[scenario]}", flush=True)
             if why:
-                bad.append(case)
-        # The smallest of each type and layout: a model of one node, as `MODELS` begins with them.
-        chosen = {(case["type"], case["layout"]): case for case in reversed(bad)}
-        for case in chosen.values():
-            print(f"options, {case['model']}, {case['type']}, channels {case['layout']}:")
-            changed = [
-                {**case, "options": {**case["options"], **change}} for change in CHANGES.values()
-            ]
-            for change, found in zip(CHANGES, pool.map(verdicts, changed), strict=True):
-                outcome = "; ".join(f"{each}: {found[each]}" for each in failed(found))
-                print(f"    {change}: {outcome or 'ok'}", flush=True)
+                # The smallest model of each explanation and layout comes first.
+                key = f"{case['layout']}, {why}"
+                bad.setdefault(key, (case, failed(found)[0]))
+        until = begun + arguments.seconds
+        chosen = [
+            {**case, "scenarios": [scenario], "until": until}
+            for case, scenario in list(bad.values())[:_CHANGED]
+        ]
+        changed = [
+            {**case, "options": {**case["options"], **change}}
+            for change in CHANGES.values()
+            for case in chosen
+        ]
+        outcomes = [found[s] for found in pool.map(verdicts, changed) for s in found]
+    if chosen:
+        print_table(chosen, outcomes)
     if arguments.out is not None:
-        for case in bad:
+        for case, _ in bad.values():
             path = arguments.out / f"{case['model']}-{case['type']}.onnx"
             path.write_bytes(written(case["model"], case["type"]))
-    print(f"{len(bad)} of {len(cases)} cases fail")
+    print(f"{len(bad)} kinds of failure in {len(cases)} cases")
     return 1 if bad else 0
+
+
+def print_table(chosen: Sequence[Mapping[str, Any]], outcomes: Sequence[str]) -> None:
+    """Options by lines, models by columns; `outcomes` line by line."""
+    print("| option | " + " | ".join(f"{_title(c)}: {c['scenarios'][0]}" for c in chosen) + " |")
+    print("|---" * (len(chosen) + 1) + "|")
+    for number, change in enumerate(CHANGES):
+        line = outcomes[number * len(chosen) : (number + 1) * len(chosen)]
+        print(f"| {change} | " + " | ".join(line) + " |")
+
+
+def _title(case: Mapping[str, Any]) -> str:
+    return f"{case['model']}, {case['type']}, channels {case['layout']}"
 
 
 def _gpu() -> str:
@@ -494,6 +537,11 @@ if __name__ == "__main__":
     parser.add_argument("--cpu", action="store_true", help="run on the CPU, without graphs")
     parser.add_argument("--out", type=Path, help="an existing folder for the models that fail")
     parser.add_argument("--only", nargs="*", choices=list(MODELS), help="these models")
+    parser.add_argument(
+        "--types", nargs="*", choices=list(TYPES), default=["float16"], help="these types"
+    )
+    parser.add_argument("--patience", type=float, default=SECONDS, help="seconds of a process")
+    parser.add_argument("--seconds", type=float, default=ALL_SECONDS, help="for all of it")
     parser.add_argument("--workers", type=int, default=8, help="processes side by side")
     parser.add_argument("--crash", choices=list(SCENARIOS), help="abort there, to try the report")
     parser.add_argument("--child", help=argparse.SUPPRESS)

@@ -49,7 +49,12 @@ OTHERS = {
     "pipeline/build.py": {"(artifact.folder / MANIFEST).read_bytes"},
     "pipeline/blame.py": {"graph.model.read_bytes"},
     "pipeline/calibration.py": {"index.read_text", "kept.read_text"},
-    "pipeline/half.py": {"(seen / _LARGEST).read_text", "held_file.read_text"},
+    "pipeline/half.py": {
+        "(seen / _LARGEST).read_text",
+        "held_file.read_text",
+        "kept.read_text",
+        "np.memmap",
+    },
     "pipeline/integers.py": {
         "(place / MODEL).read_bytes",
         "(specialized.own_weights / REQUEST).read_text",
@@ -57,7 +62,11 @@ OTHERS = {
         "self._place.read_bytes",
     },
     "pipeline/lower.py": {"model.read_bytes", "shutil.copyfile"},
-    "pipeline/optimize.py": {"Path(MODEL).read_bytes"},
+    "pipeline/optimize.py": {
+        "Path(MODEL).read_bytes",
+        "graph.read_bytes",
+        "specialized.graph.read_bytes",
+    },
     "pipeline/reuse.py": {"path.read_bytes"},
     "providers/openvino.py": {"(folder / payload.files[0]).read_bytes"},
     "providers/tensorrt_rtx.py": {"request.model.read_bytes"},

@@ -84,6 +84,7 @@ def test_a_session_for_each_size_holds_where_the_profile_says_so(tmp_path: Path)
         np.testing.assert_array_equal(bound, again)
 
 
+@pytest.mark.alone
 def test_the_memory_of_sessions_is_told(tmp_path: Path) -> None:
     """Nothing is asserted of the figures: they are for the note."""
     torch = pytest.importorskip("torch")
@@ -124,6 +125,7 @@ def test_values_that_the_cpu_computed_are_not_stale_at_another_size(tmp_path: Pa
         replay_at_random(model, given)
 
 
+@pytest.mark.alone
 def test_small_models_tell_why_graphs_fail_in_onnx_runtime(tmp_path: Path) -> None:
     """Nothing is asserted of ONNX Runtime: what fails, and with which options, is for the note."""
     script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "ort_graphs.py"
@@ -133,4 +135,4 @@ def test_small_models_tell_why_graphs_fail_in_onnx_runtime(tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     note("ort_graphs", done.stdout.splitlines())
     assert done.returncode in (0, 1), done.stderr
-    assert done.stdout.rstrip().endswith("cases fail")
+    assert "kinds of failure" in done.stdout

@@ -240,6 +240,7 @@ os._exit(0)
     assert len(lines) == 2 and all(line.startswith("AOTC-R036") for line in lines)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("left", [2 << 20, 24 << 20])
 def test_a_call_answers_where_memory_ends_during_its_capture(tmp_path: Path, left: int) -> None:
     """A size that nobody promised runs without a graph, or is refused; the model goes on."""

@@ -227,13 +227,16 @@ def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it()
 def test_sizes_that_do_not_hold_together_get_a_session_each_before_anything_else() -> None:
     graphs = GraphOptions(capture="sizes", on_refusal="run")
     plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
-    found = following(plan, (FUSED,), "AOTC-P015", IMAGES)
+    found = following(plan, (FUSED,), "AOTC-P015", ("MatMul",))
     apart = replace(graphs, sessions="each")
     assert found is not None and found.plan.cuda == CudaOptions(graphs=apart)
     (finding,) = found.findings
     assert finding.code == "AOTC-P015"
     assert "42.0 MB of weights in all beside the first copy" in finding.what
-    found = following(found.plan, (FUSED,), "AOTC-P015", IMAGES)
+    # Convolutions have them from the beginning.
+    found = following(plan, (FUSED,), "AOTC-P015", IMAGES)
+    assert found is not None and found.plan.cuda == CudaOptions(layout="nchw", graphs=graphs)
+    found = following(replace(plan, cuda=CudaOptions(graphs=apart)), (FUSED,), "AOTC-P015", IMAGES)
     assert found is not None and found.plan.cuda == CudaOptions(layout="nchw", graphs=apart)
     found = following(found.plan, (FUSED,), "AOTC-P015", IMAGES)
     assert found is not None
@@ -244,13 +247,26 @@ def test_sizes_that_do_not_hold_together_get_a_session_each_before_anything_else
     # Sessions that find no room have graphs given up, unless these are all that the profile takes.
     found = following(replace(plan, cuda=CudaOptions(graphs=apart)), (FUSED,), "AOTC-M004", IMAGES)
     assert found is not None and found.plan.cuda.graphs == replace(apart, capture="none")
-    assert following(plan, (FUSED,), "AOTC-M004", IMAGES) is None
+    found = following(plan, (FUSED,), "AOTC-M004", IMAGES)
+    assert found is not None and found.plan.cuda.graphs == replace(graphs, capture="none")
+    assert following(plan, (FUSED,), "AOTC-M004", ("MatMul",)) is None
     # A build that must capture has no form left; and a stated session for all sizes is kept.
     refusing = replace(plan, cuda=CudaOptions(graphs=replace(apart, on_refusal="fail")))
     assert following(refusing, (FUSED,), "AOTC-P015") is None
     stated = replace(plan, cuda=CudaOptions(graphs=replace(graphs, sessions="one")))
     found = following(stated, (FUSED,), "AOTC-P015", IMAGES)
     assert found is not None and found.plan.cuda.layout == "nchw"
+
+
+def test_captured_sizes_of_convolutions_are_apart() -> None:
+    """Wherever a session runs more than one size, unless the profile says otherwise."""
+    use = SessionUse(cuda=CudaOptions(), operators=("com.microsoft::FusedConv",))
+    assert use.apart and not replace(use, operators=("MatMul",)).apart
+    assert not replace(use, alone=True).apart
+    for sessions in ("one", "each"):
+        cuda = CudaOptions(graphs=GraphOptions(sessions=sessions))
+        assert replace(use, cuda=cuda).apart == (sessions == "each")
+        assert replace(use, cuda=cuda, operators=()).apart == (sessions == "each")
 
 
 @pytest.mark.parametrize("code", ["AOTC-P014", "AOTC-P015"])

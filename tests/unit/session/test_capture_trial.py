@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
@@ -100,3 +102,25 @@ def test_later_ones_have_the_bits_of_the_first() -> None:
 
 def test_a_model_that_never_repeats_its_bits_need_not_do_so_in_a_graph() -> None:
     assert verdicts([1.0, NEAR, 1.0], [1.0, 1.0, 1.0, NEAR]) == ["", "", ""]
+
+
+def test_a_replay_that_hangs_ends_the_process() -> None:
+    program = """
+import time
+from aotc.session.device import capture_trial as trial
+
+class Hanging:
+    def capture(self, inputs, sizes):
+        pass
+
+    def run(self, inputs, names, sizes):
+        time.sleep(600)
+
+trial._HUNG_SECONDS = 0.2
+trial.tell_steps = lambda done, steps: None
+case = trial.Case(sizes={"batch": 2}, inputs={}, captured=True, flops=1e9, bytes=1e6)
+trial.what_is_wrong(Hanging(), [case], trial.planned_steps([case]), lambda case: {})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Timeout") and "in run" in done.stderr

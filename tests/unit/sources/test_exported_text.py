@@ -13,7 +13,7 @@ from aotc.sources.exported_text import ProgramText, expression_in_words
 S0 = "Symbol('s0', positive=True, integer=True)"
 U0 = "Symbol('u0', integer=True)"
 CPU = {"type": "cpu", "index": None}
-LEAF = {"type": None, "context": None, "children_spec": []}
+LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 
 def program(**changed: Any) -> dict[str, Any]:

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.base.text import listed
+from aotc.graph import values
 from aotc.graph.allowed_arrays import require_allowed
+from aotc.pipeline.attempts import without_empty_sizes
 from aotc.pipeline.context import BuildContext, BuildState
-from aotc.pipeline.gates import exact_answers, unjudged_findings
+from aotc.pipeline.gates import (
+    add_second_answers,
+    exact_answers,
+    judge_parity,
+    unjudged_findings,
+)
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
+from aotc.pipeline.margins import decided_outputs, loaded, original_margins, original_request
 from aotc.pipeline.plan import captured_conditions, require_gated_outputs, stated_crops
+from aotc.pipeline.prove import beside_output
 from aotc.pipeline.shown import judge_branches, require_branches, with_shown
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
+from aotc.session.parity import SLICE, compare
+from aotc.session.slices import SlicePool
 from aotc.sizes.shown import OutputTraits
 from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far
 from aotc.sources.base import Taken
 from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Comparison
 from aotc.spec.manifest import ControlPath
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, ValueShapes
-from aotc.spec.precision import DecidedOutput
+from aotc.spec.precision import Arithmetic, DecidedOutput, Tolerance
 from aotc.spec.shapes import DimRange, Domain, Padding, sizes_in_words
 
 _MAX_CRASHES = 12
@@ -239,3 +253,206 @@ def _captured_examples(
         if name in item.sizes
     )
     return items if fits else []
+
+
+# The framework's own answers as the reference, where the model was captured from its source.
+#
+# The exported model, without optimizations, is the second reference: what differs between the two
+# is the exporter's doing, and what a variant adds to that is the optimizer's.
+
+
+_EXPORTER: Final = "exporter"
+_FIX: Final = (
+    "Bound the dims to the sizes that the framework takes, such as --dim NAME=MIN..MAX, or give "
+    "inputs that it takes with --fixtures."
+)
+
+
+def against_framework(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedModel:
+    """`analyzed` with the framework's answers as golden outputs, which the exported model gives.
+
+    Sizes of 0 at which the framework fails, or answers otherwise, are claimed no more.  Where the
+    profile compares with float64, its answers stay, and the exported model's are judged alone.
+    Raises AOTC-I126 (the framework fails) and N078 (the exported model answers otherwise).
+    """
+    taken = analyzed.source.taken
+    if taken is None or not analyzed.references:
+        return analyzed
+    if analyzed.source.random is not None and analyzed.source.random.draws:
+        what = "answers depend on random numbers, and the framework draws others"
+        return _with_finding(analyzed, Finding(code="AOTC-I129", what=what, where=taken.title))
+    refused: list[AotcError] = []
+    runs = _answered_by_framework(analyzed.references, taken, "framework", state, refused)
+    sampled = _answered_by_framework(analyzed.sampled, taken, "framework-sampled", state, refused)
+    comparisons, found = _compared_exporter(analyzed, [*runs, *sampled], state)
+    refused += found
+    left_out: list[Finding] = []
+    if refused:
+        fewer = without_empty_sizes(analyzed, [_with_others(refused)])
+        if fewer is None:
+            raise _with_others(refused)
+        analyzed = fewer[0]
+        left_out = [replace(fewer[1], what=fewer[1].what.replace("a variant", "the framework"))]
+        names = {run.name for run in analyzed.references}
+        runs = [run for run in runs if run.name in names]
+    state.journal.noticed(left_out)
+    exact = state.context.profile.gates.against == "float64"
+    return replace(
+        analyzed,
+        references=analyzed.references if exact else tuple(runs),
+        sampled=analyzed.sampled if exact else tuple(sampled),
+        exported=comparisons,
+        findings=(*analyzed.findings, *left_out),
+    )
+
+
+def _with_finding(analyzed: AnalyzedModel, finding: Finding) -> AnalyzedModel:
+    return replace(analyzed, findings=(*analyzed.findings, finding))
+
+
+def _with_others(errors: Sequence[AotcError]) -> AotcError:
+    first = copy.copy(errors[0])
+    first.also = tuple(errors[1:])
+    return first
+
+
+def _answered_by_framework(
+    references: Sequence[ReferenceRun],
+    taken: Taken,
+    name: str,
+    state: BuildState,
+    refused: list[AotcError],
+) -> list[ReferenceRun]:
+    """The runs with the framework's answers; those at which it fails are `refused` instead."""
+    if not references:
+        return []
+    folder = state.work / name
+    answers = state.workers.run(
+        "aotc.sources.capturing:answers_job",
+        {
+            "importer": taken.importer,
+            "request": encode(taken.request),
+            "captured": encode(taken.captured),
+            "folder": str(taken.folder),
+            "fixtures": [
+                {"inputs": run.input_paths, "outputs": run.output_paths} for run in references
+            ],
+        },
+        folder=folder,
+        where=taken.title,
+    ).value
+    found = []
+    for run, answer in zip(references, answers, strict=True):
+        if "error" in answer:
+            at = sizes_in_words(run.sizes) or "static shapes"
+            refused.append(
+                AotcError(
+                    "AOTC-I126",
+                    f"{taken.importer} fails at {at}, where the exported model answers",
+                    where=f"{taken.title}, fixture {run.name}",
+                    found=answer["error"],
+                    fix=_FIX,
+                )
+            )
+        else:
+            outputs = {name: folder / path for name, path in answer["outputs"].items()}
+            found.append(replace(run, outputs=outputs, exported=run.outputs))
+    return found
+
+
+def _compared_exporter(
+    analyzed: AnalyzedModel, runs: Sequence[ReferenceRun], state: BuildState
+) -> tuple[tuple[Comparison, ...], list[AotcError]]:
+    """The exported model's answers beside the framework's, and what breaches the tolerance."""
+    source, context = analyzed.source, state.context
+    taken = source.taken
+    assert taken is not None
+    arithmetic = own_arithmetic(source)
+    tolerance: Tolerance = getattr(context.profile.parity, arithmetic)
+    decided = decided_outputs(analyzed.decided, arithmetic, tolerance)
+    request = {
+        "tolerance": encode(tolerance),
+        "arithmetic": arithmetic,
+        "original": original_request(source.answering, decided),
+        "parted": {name: [encode(axis) for axis in axes] for name, axes in analyzed.parted.items()},
+    }
+    comparisons = _run_exporter(runs, request, "exporter", state)
+    only_slices = {
+        breached for each in comparisons for error in each.outputs for breached in error.breached
+    } == {SLICE}
+    if only_slices:
+        plain = [replace(run, outputs=run.exported) for run in runs]
+        if add_second_answers(source, plain, state):
+            comparisons = _run_exporter(runs, request, "exporter-again", state)
+    where = f"{taken.title}, {_EXPORTER}"
+    judged = judge_parity(comparisons, where, arithmetic, tolerance, context.places)
+    state.journal.judged(judged.gates)
+    return comparisons, [_exporters(error, taken) for error in judged.breaches]
+
+
+def _exporters(error: AotcError, taken: Taken) -> AotcError:
+    """A breach of the exporter, as it is told."""
+    name = taken.captured.framework.exporter or taken.importer
+    return AotcError(
+        "AOTC-N078",
+        f"{error.what} from {taken.importer}'s own: {name} changed it",
+        where=error.where,
+        expected=error.expected,
+        found=error.found,
+        place=error.place,
+    )
+
+
+def _run_exporter(
+    runs: Sequence[ReferenceRun], request: dict[str, Json], name: str, state: BuildState
+) -> tuple[Comparison, ...]:
+    items = [
+        {
+            "name": run.name,
+            "sizes": dict(run.sizes),
+            "inputs": run.input_paths,
+            "outputs": run.output_paths,
+            "exported": {name: str(path) for name, path in run.exported.items()},
+            "second": {
+                name: str(path)
+                for name, path in state.seconds.get(next(iter(run.exported.values())), {}).items()
+            },
+        }
+        for run in runs
+    ]
+    value = state.workers.run(
+        "aotc.pipeline.analyze:exporter_job",
+        {**request, "references": items},
+        folder=state.work / name,
+        where=_EXPORTER,
+    ).value
+    return tuple(decode(Comparison, item) for item in value)
+
+
+def exporter_job(request: Json) -> Json:
+    """In the worker: compare the exported model's answers with the framework's."""
+    tolerance = decode(Tolerance, request["tolerance"])
+    margins = original_margins(request["original"])
+    pool = SlicePool()
+    comparisons = []
+    for reference in request["references"]:
+        errors = []
+        for name, path in reference["outputs"].items():
+            golden = values.load(Path(path))
+            exported = values.load(Path(reference["exported"][name]))
+            beside = beside_output(request, reference, name, pool)
+            inputs = partial(loaded, reference["inputs"])
+            judge = margins.judge(name, reference["name"], inputs, tolerance)
+            error = compare(golden, exported, tolerance, name, None, beside, judge)
+            errors.append(error)
+        comparisons.append(
+            Comparison(fixture=reference["name"], sizes=reference["sizes"], outputs=tuple(errors))
+        )
+    return [encode(item) for item in comparisons]
+
+
+def own_arithmetic(source: SourceModel) -> Arithmetic:
+    """The kind of arithmetic in which the model itself computes, a field of `ParitySpec`."""
+    if source.capture.quantized:
+        return "quantized"
+    return "float16" if source.capture.half_precision or source.retyped else "float32"

@@ -22,8 +22,7 @@ from aotc.base.progress import watched
 from aotc.base.records import record, replace
 from aotc.base.text import is_utf8
 from aotc.host.probe import probe
-from aotc.pipeline.against_framework import against_framework, judge_dims
-from aotc.pipeline.analyze import analyze
+from aotc.pipeline.analyze import against_framework, analyze
 from aotc.pipeline.attempts import (
     Attempt,
     Attempts,
@@ -359,9 +358,6 @@ def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
         with state.clock.stage("capture", importer.name):
             folder = state.work / "capture"
             taken = take(importer, str(request.model), folder, state.workers, allowed)
-            captured = taken.captured
-            found = (*captured.findings, *judge_dims(taken, state))
-            taken = replace(taken, captured=replace(captured, findings=found))
     with state.clock.stage("import"):
         source = import_model(taken.model if taken is not None else request.model, state, taken)
     state.journal.model_sha256 = source.capture.sha256

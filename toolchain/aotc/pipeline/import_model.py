@@ -25,6 +25,7 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.manifest import Capture, Randomness, RandomNode
 from aotc.spec.payload import Finding, Value
 from aotc.spec.profile import RandomPolicy
+from aotc.spec.run_report import Gate
 from aotc.spec.variant import PassRecord
 from aotc.spec.versions import DRAWS_KEY
 
@@ -40,6 +41,7 @@ _OWN = "own"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
+_DIMS: Final = "gates.dims"
 
 
 def import_model(
@@ -52,10 +54,11 @@ def import_model(
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
     Raises AOTC-I001 to I007, I010 to I016, I042, I043, I096, I097 (random numbers), I106
-    (operators), S004, S015 (relations), S002 (types and bounds of values), and I111 (stated
-    values).
+    (operators), S004, S015 (relations), S002 (types and bounds of values), I111 (stated values),
+    and I128 (dims that became static, where a gate forbids it).
     """
     context = state.context
+    static = judge_dims(taken, state) if taken is not None else ()
     if isinstance(model, bytes):
         path = state.work / "given.onnx"
         path.write_bytes(model)
@@ -104,7 +107,7 @@ def import_model(
         captured = replace(
             captured,
             framework=taken.captured.framework,
-            findings=(*taken.captured.findings, *captured.findings),
+            findings=(*taken.captured.findings, *static, *captured.findings),
         )
     return SourceModel(
         path=path,
@@ -447,3 +450,45 @@ def _findings(random: Randomness) -> Iterator[Finding]:
     }[random.policy]
     what = f"{listed(outputs)}: {compared}"
     yield Finding(code="AOTC-N062", what=what, where=f"random: {random.policy}")
+
+
+# What the framework made static, of a model that was captured from its source.
+
+
+def judge_dims(taken: Taken, state: BuildState) -> tuple[Finding, ...]:
+    """AOTC-I124 for each dim that was to be dynamic, I123 without any; the gate raises I128."""
+    found = taken.captured.framework
+    findings = [
+        Finding(
+            code="AOTC-I124",
+            what=f"{each.input}.{each.axis} has the size {each.size} alone"
+            + (f": {each.why}" if each.why else ""),
+            where=each.place or f"input {each.input}",
+        )
+        for each in found.static_dims
+    ]
+    if not found.dims:
+        what = "every dim of the inputs has one size"
+        findings.append(Finding(code="AOTC-I123", what=what, where=found.source))
+    if state.context.profile.gates.dims is None:
+        return tuple(findings)
+    place = state.context.places.of(_DIMS)
+    gate = Gate(
+        name=_DIMS,
+        subject="model",
+        status="failed" if findings else "passed",
+        limit="dims that were asked to be dynamic are, and one is",
+        measured=listed([each.what for each in findings]) or f"{len(found.dims)} are",
+        place=place,
+    )
+    state.journal.judged((gate,))
+    if findings:
+        raise AotcError(
+            "AOTC-I128",
+            "dims are static",
+            where=findings[0].where,
+            expected=gate.limit,
+            found=gate.measured[:1000],
+            place=place,
+        )
+    return ()

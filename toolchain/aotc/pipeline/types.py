@@ -390,7 +390,7 @@ class LoweredModel:
             max_count=options.max_count,
             max_bytes=options.max_bytes,
             on_refusal=options.on_refusal,
-            sessions="each" if options.sessions == "each" else "one",
+            sessions="each" if self.use.apart else "one",
         )
 
     @property
@@ -403,7 +403,14 @@ class LoweredModel:
             fused=any(item.fused for item in self.optimized.specialized.passes),
             captured=len(self.plan.captures) if self.captures else 0,
             weights_bytes=self.memory.weights_bytes,
+            alone=self._has_one_size,
         )
+
+    @property
+    def _has_one_size(self) -> bool:
+        captured, dims = self.plan.captures, self.analyzed.domain.dims
+        free = {name for name, dim in dims.items() if dim.min != dim.max}
+        return len(captured) == 1 and free <= captured[0].keys()
 
     @property
     def optimized(self) -> OptimizedModel:

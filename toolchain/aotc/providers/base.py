@@ -139,6 +139,7 @@ class Payload:
 WRONG: Final = frozenset({"AOTC-N001", "AOTC-N078", "AOTC-R008", "AOTC-I013", "AOTC-R036"})
 # Its CUDA graphs cannot be captured, or not beside each other.
 UNCAPTURED: Final = frozenset({"AOTC-P014", "AOTC-P015"})
+_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
 
 
 @record
@@ -148,7 +149,7 @@ class SessionUse:
     `operators` are those of its nodes, with domains, and `names` those nodes' names, where they are
     known; `fused`: nodes of it were fused by `fuse`; `captured` is the number of its captured
     sizes, if it is created by `capturing`, and `weights_bytes` the size of the weights that each
-    session has.
+    session has.  `alone`: it is called with one size, and no other.
     """
 
     cuda: CudaOptions = CudaOptions()
@@ -157,6 +158,25 @@ class SessionUse:
     fused: bool = False
     captured: int = 0
     weights_bytes: int = 0
+    alone: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether each captured size has a session of its own.
+
+        Where the profile leaves it to the build, graphs with convolutions do: ONNX Runtime keeps
+        cuDNN's plan of the last size alone, which may free what a captured graph of another size
+        still launches (ADR 96).
+        """
+        wanted = self.cuda.graphs.sessions
+        return wanted == "each" or (
+            wanted == "auto" and not self.alone and any(map(is_convolution, self.operators))
+        )
+
+
+def is_convolution(operator: str) -> bool:
+    """Whether an operator, with or without its domain, is one that cuDNN plans for each size."""
+    return operator.rpartition("::")[2] in _CONVOLUTIONS
 
 
 ANY_USE = SessionUse()

@@ -36,6 +36,7 @@ from aotc.providers.base import (
     Refusal,
     SessionUse,
     installed_version,
+    is_convolution,
 )
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
@@ -102,7 +103,6 @@ _FUSED: Final = frozenset(
         "Tanh",
     }
 )
-_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
 # ONNX Runtime fails in cuDNN on some of these with channels last.
 _TRANSPOSED: Final = "ConvTranspose"
 # With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
@@ -206,10 +206,11 @@ class CudaBackend(Backend):
         for several sizes, as that costs memory alone; where that is too little, graphs.
         """
         own, wrong = use.cuda, refusal.code in WRONG
-        crowded = refusal.code == "AOTC-M004" and own.graphs.sessions == "each"
+        crowded = refusal.code == "AOTC-M004" and use.apart
         uncaptured = refusal.code in UNCAPTURED and bool(use.captured)
         why = f"{refusal.code} {refusal.what}"
-        if uncaptured and refusal.code == "AOTC-P015" and own.graphs.sessions == "auto":
+        shared = own.graphs.sessions == "auto" and not use.apart
+        if uncaptured and refusal.code == "AOTC-P015" and shared:
             # One more runs what is not captured.
             more = use.captured * use.weights_bytes
             return GivenUp(
@@ -224,7 +225,7 @@ class CudaBackend(Backend):
                 options=replace(own, layout="nchw"),
                 choice="channels last on CUDA",
                 code="AOTC-O013",
-                what=f"channels come first for {concerned(refusal, use, _is_convolution)}: {why}",
+                what=f"channels come first for {concerned(refusal, use, is_convolution)}: {why}",
             )
         if wrong and use.fused and self.fuses(own):
             return GivenUp(
@@ -300,16 +301,12 @@ def is_convolutional(operators: Iterable[str]) -> bool:
     """Whether nodes of these operators are four convolutions or more, and none is transposed."""
     found = list(operators)
     transposed = any(operator.rpartition("::")[2] == _TRANSPOSED for operator in found)
-    return sum(map(_is_convolution, found)) >= _FEWEST and not transposed
-
-
-def _is_convolution(operator: str) -> bool:
-    return operator.rpartition("::")[2] in _CONVOLUTIONS
+    return sum(map(is_convolution, found)) >= _FEWEST and not transposed
 
 
 def _is_fused(operator: str) -> bool:
     """Of ONNX Runtime's own operators, to which fusion rewrites."""
-    return operator.startswith(f"{MICROSOFT}::") and not _is_convolution(operator)
+    return operator.startswith(f"{MICROSOFT}::") and not is_convolution(operator)
 
 
 def concerned(refusal: AotcError, use: SessionUse, concerns: Callable[[str], bool]) -> str:

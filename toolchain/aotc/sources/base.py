@@ -9,30 +9,26 @@ processes, each of its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from aotc.base.errors import AotcError, install_extra
-from aotc.base.files.reading import FileState, file_sha256, require_model_file
-from aotc.base.records import field, record, replace
-from aotc.spec.codec import Json, decode, encode
-from aotc.spec.framework_capture import FrameworkCapture, Network, SourceFile
+from aotc.base.files.reading import FileState, require_model_file
+from aotc.base.records import field, record
+from aotc.spec.codec import Json
+from aotc.spec.framework_capture import FrameworkCapture
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from aotc.graph.values import Data
-
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 MODEL: Final = "model.onnx"
 EXAMPLES: Final = "examples.npz"
 MODULES: Final = "modules.json"
-_FREE: Final = ("free", "in its own folder alone, and none")
 
 
 @record
@@ -178,142 +174,3 @@ class Taken:
     def model(self) -> Path:
         """The ONNX file."""
         return self.folder / self.captured.model
-
-
-# Jobs of sandboxed processes.
-
-
-def fetch_job(request: Json) -> Json:
-    """In the worker, which keeps the network: fetch a remote source."""
-    importer = _importer(request["importer"])
-    try:
-        return encode(importer.fetch(decode(CaptureRequest, request["request"])))
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
-
-
-def capture_job(request: Json) -> Json:
-    """In the worker: capture the source with the importer that it names."""
-    importer = _importer(request["importer"])
-    asked = decode(CaptureRequest, request["request"])
-    network, shut_in = _shut_in(importer, asked)
-    try:
-        captured = importer.capture(asked, Path.cwd())
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
-    framework = replace(captured.framework, network=network, shut_in=shut_in)
-    if not framework.files:
-        files = _described(importer.files(asked.source), asked.source)
-        framework = replace(framework, files=files)
-    findings = captured.findings
-    if not asked.trusted and (network != "none" or not shut_in):
-        what = f"network: {network}; writing and starting programs: {_FREE[shut_in]}"
-        findings = (*findings, Finding(code="AOTC-I138", what=what, where=framework.source))
-    return encode(replace(captured, framework=framework, findings=findings))
-
-
-def _described(files: Sequence[Path], source: str) -> tuple[SourceFile, ...]:
-    folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    found = (
-        SourceFile(
-            name=path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name,
-            size=path.stat().st_size,
-            sha256=file_sha256(path),
-        )
-        for path in files
-    )
-    return tuple(sorted(found, key=lambda file: file.name))
-
-
-def answers_job(request: Json) -> Json:
-    """In the worker: the framework's answers to value files, by name of output, or why it has none.
-
-    `fixtures` have files of `inputs`, and of the exported model's `outputs`, whose types of floats
-    the answers get; of each there are `outputs`, files in this folder, or `error`, the framework's
-    own words.
-    """
-    from aotc.base.files.names import file_names
-    from aotc.graph import values
-
-    importer = _importer(request["importer"])
-    asked = decode(CaptureRequest, request["request"])
-    captured = decode(Captured, request["captured"])
-    _shut_in(importer, asked)
-    try:
-        answer = importer.answering(asked, Path(request["folder"]), captured)
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
-    found: list[Json] = []
-    for number, item in enumerate(request["fixtures"]):
-        given = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
-        types = {name: values.load(Path(path)) for name, path in item["outputs"].items()}
-        try:
-            outputs = {name: _as(types[name], each) for name, each in answer(given).items()}
-        except Exception as error:
-            found.append({"error": _first_line(error)})
-            continue
-        place = Path(f"answers{number}")
-        place.mkdir()
-        files = file_names(outputs, ".npy")
-        written = {name: values.save(outputs[name], place / file) for name, file in files.items()}
-        found.append({"outputs": {name: str(path) for name, path in written.items()}})
-    return found
-
-
-def inner_job(request: Json) -> Json:
-    """In the worker: files of the values inside the framework's program on `inputs`, by name."""
-    from aotc.base.files.names import file_names
-    from aotc.graph import values
-
-    importer = _importer(request["importer"])
-    captured = decode(Captured, request["captured"])
-    asked = decode(CaptureRequest, request["request"])
-    _shut_in(importer, asked)
-    inside = importer.inside(asked, Path(request["folder"]), captured)
-    if inside is None:
-        return {}
-    found = inside({name: values.load(Path(path)) for name, path in request["inputs"].items()})
-    place = Path("inside")
-    place.mkdir()
-    files = file_names(found, ".npy")
-    return {name: str(values.save(found[name], place / file)) for name, file in files.items()}
-
-
-def _shut_in(importer: Importer, asked: CaptureRequest) -> tuple[Network, bool]:
-    """Shut this process in as far as the system grants it; how far that is."""
-    from aotc.sources.sandbox import only_writing_in, without_network
-
-    if importer.is_free(asked):
-        return "open", False
-    return without_network(), only_writing_in(Path.cwd())
-
-
-def _as(exported: Data, own: Data) -> Data:
-    """`own`, in the type of the `exported` model where both are floats: a profile may change it."""
-    wanted, given = getattr(exported, "dtype", None), getattr(own, "dtype", None)
-    if wanted is None or given is None or wanted == given:
-        return own
-    return own.astype(wanted) if {wanted.kind, given.kind} <= {*"fV"} else own
-
-
-def _importer(name: str) -> Importer:
-    from aotc.sources.registry import importer_named
-
-    return importer_named(name)
-
-
-def _missing(error: ModuleNotFoundError, importer: Importer) -> Exception:
-    missing = (error.name or "").partition(".")[0]
-    if missing not in importer.modules:
-        return error
-    return AotcError(
-        "AOTC-I019",
-        f"{importer.title} needs the package {missing}",
-        fix=install_extra(importer.extra),
-    )
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    first = text.splitlines()[0] if text else ""
-    return f"{type(error).__name__}: {first}"[:300]

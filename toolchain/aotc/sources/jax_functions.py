@@ -118,20 +118,19 @@ def capture_function(function: JaxFunction, folder: Path, versions: Mapping[str,
         specs = _specs(function)
         result = jax.eval_shape(function.call, *specs)
         paths, _ = jax.tree_util.tree_flatten_with_path(result)
-        outputs = _distinct([path_name(path) for path, _ in paths], set(function.names))
         model = to_onnx(
             lambda *flat: tuple(jax.tree_util.tree_leaves(function.call(*flat))),
             specs,
             model_name="model",
             opset=_OPSET,
             input_names=list(function.names),
-            output_names=outputs,
             enable_double_precision=any(each.dtype == np.float64 for each in function.examples),
         )
     except ModuleNotFoundError:
         raise
     except Exception as error:
         raise _refusal(error) from None
+    outputs = _name_outputs(model, [path_name(path) for path, _ in paths])
     large = model.ByteSize() > 1 << 30
     onnx.save(model, folder / MODEL, save_as_external_data=large, location=f"{MODEL}.data")
     np.savez(folder / EXAMPLES, **dict(zip(function.names, function.examples, strict=True)))
@@ -165,14 +164,25 @@ def _specs(function: JaxFunction) -> list[Any]:
     return specs
 
 
-def _distinct(names: Sequence[str], taken: set[str]) -> list[str]:
-    found: list[str] = []
-    for name in names:
+def _name_outputs(model: Any, wanted: Sequence[str]) -> list[str]:
+    """Give the outputs these names, or similar ones that are free, and return them.
+
+    Each becomes the value of a node of its own: one may be an input, or be there twice.
+    """
+    from onnx import helper
+
+    graph = model.graph
+    taken = {value.name for value in (*graph.input, *graph.initializer)}
+    taken |= {name for node in graph.node for name in node.output}
+    names = []
+    for value, name in zip(graph.output, wanted, strict=True):
         while name in taken:
             name += "_out"
         taken.add(name)
-        found.append(name)
-    return found
+        names.append(name)
+        graph.node.append(helper.make_node("Identity", [value.name], [name]))
+        value.name = name
+    return names
 
 
 def _dims(
@@ -206,7 +216,7 @@ def _refusal(error: Exception) -> AotcError:
     return AotcError(
         "AOTC-I121",
         f"jax2onnx cannot export {operator}" if operator else what,
-        where=place or place_of(error),
+        where=place or place_of(error, installed=False),
         found=f"{type(error).__name__}: {text}"[:500],
     )
 
@@ -215,16 +225,18 @@ def _failed_operation(error: BaseException) -> tuple[str, str]:
     """The primitive that could not be lowered, and the line of the user's code that made it."""
     from jax._src import source_info_util
 
+    found = "", ""
     for each in _chain(error):
         trace = each.__traceback__
         while trace is not None:
             equation = trace.tb_frame.f_locals.get("eqn")
             if equation is not None and hasattr(equation, "source_info"):
+                # Calls are around it: the innermost is the one that failed.
                 frame = source_info_util.user_frame(equation.source_info.traceback)
                 place = shown(frame.file_name, frame.start_line) if frame is not None else ""
-                return str(equation.primitive.name), place
+                found = str(equation.primitive.name), place
             trace = trace.tb_next
-    return "", ""
+    return found
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -169,22 +169,22 @@ def _refusal(error: BaseException, source: str) -> BaseException:
     )
 
 
-def place_of(error: BaseException) -> str:
+def place_of(error: BaseException, *, installed: bool = True) -> str:
     """`folder/file.py:12`: the innermost line of the user's code in the traceback of an exception.
 
-    That is code which is neither Python's own nor installed; without any, of an installed package.
+    That is neither Python's own nor installed; without any, of a package if `installed`.
     """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return shown(error.filename, error.lineno)
-    own = installed = ""
+    own = package = ""
     for frame, line in _frames(error.__traceback__):
         file = frame.f_code.co_filename
         kind = _owner(file)
         if kind == "user":
             own = shown(file, line)
         elif kind == "package":
-            installed = shown(file, line)
-    return own or installed
+            package = shown(file, line)
+    return own or (package if installed else "")
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

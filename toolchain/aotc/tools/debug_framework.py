@@ -107,7 +107,7 @@ def framework_errors(
     """
     folder = work / "inside-framework"
     files = workers.run(
-        "aotc.sources.base:inner_job",
+        "aotc.sources.capturing:inner_job",
         {
             "importer": taken.importer,
             "request": encode(taken.request),

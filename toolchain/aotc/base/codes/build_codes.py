@@ -388,10 +388,6 @@ BUILDING: Final[tuple[Row, ...]] = (
      "and without any optimization: the exporter is to blame.",
      "Report it to the exporter, with the node and module that 'aotc debug parity' names; or change the code that is "
      "named; or install a newer version."),
-    ("AOTC-N079", "claim of the capture does not hold", FINDING,
-     "The framework states a range or a relation of dims in the source, and the program also runs at sizes outside, or "
-     "does not run at sizes inside.",
-     "Nothing to do, as what was found by running counts. Correct dynamic_shapes of the export."),
     ("AOTC-N065", "weights alone are computed with more exactly", FINDING,
      "In the quickest form of weights alone on CPUs, products multiply integers of 8 bits, for which activations are "
      "quantized in each call, and tables of embeddings have the bits of products. Its answers breached a limit. In the "

@@ -7,7 +7,10 @@ alone shows neither.
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +38,10 @@ _TURNS: Final = 3
 _OTHER_SHARE: Final = 0.125
 # Runs without a graph that tell whether a model repeats its answers to the bit.
 _REPEATS: Final = 8
+# A replay that takes longer, in seconds and in longest captures, has hung: a kernel that was freed
+# may never end.
+_HUNG_SECONDS: Final = 60.0
+_HUNG_CAPTURES: Final = 20.0
 
 
 @record
@@ -100,9 +107,10 @@ def what_is_wrong(
     """Take the steps, each told by its number before; what is wrong at the last, "" if nothing is.
 
     The first answer for the same inputs is compared with a run without a graph, and later ones with
-    the first, bit by bit.  Raises what the runner does.
+    the first, bit by bit.  A replay that hangs ends the process.  Raises what the runner does.
     """
     firsts: dict[tuple[int, int], list[bytes]] = {}
+    longest = 0.0
 
     @cache
     def moved(index: int, turn: int) -> dict[str, Any]:
@@ -112,9 +120,15 @@ def what_is_wrong(
         tell_steps(number, len(steps))
         key, sizes = (step.case, step.turn), cases[step.case].sizes
         if step.captures:
+            started = time.monotonic()
             runner.capture(moved(*key), sizes)
+            longest = max(longest, time.monotonic() - started)
             continue
+        faulthandler.dump_traceback_later(
+            max(_HUNG_SECONDS, _HUNG_CAPTURES * longest), exit=True, file=sys.__stderr__
+        )
         wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key))
+        faulthandler.cancel_dump_traceback_later()
         if wrong:
             return wrong
     tell_steps(len(steps), len(steps))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HONEST = Path(__file__).parents[2] / "data/programs/plain.pt2"
+HONEST = Path(__file__).parents[1] / "data/programs/plain.pt2"
 ROOT = "plain"
 PROGRAM = "models/model.json"
 SAMPLES = "data/sample_inputs/model.pt"
@@ -579,7 +579,7 @@ def operator_of_an_extension(ran: Path) -> Made:
 def _tree(ran: Path, node: Any) -> Files:
     """The result's tree is another; the module RAN_module would make the file."""
     ran.with_name("ran_module.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
-    leaf = {"type": None, "context": None, "children_spec": []}
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     node["children_spec"] = [leaf, leaf]
     return program(lambda content: _signature(content).update(out_spec=json.dumps([1, node])))
 
