@@ -36,6 +36,7 @@ OTHERS = {
     "host/nvidia.py": {"Path('/proc/driver/nvidia/version').read_text"},
     "host/probe.py": {"path.read_text"},
     "pipeline/package.py": {"metadata.distribution(name).read_text", "shutil.copyfile"},
+    "sources/user_code.py": {"(entry / 'stat').read_text"},
     "report/html/page.py": {"(files('aotc.report.html') / name).read_text"},
     "runtime/store/system_store.py": {"Path('/proc/self/status').read_text"},
     "tools/init.py": {"(data_folder('ci/templates') / template).read_text"},
@@ -47,6 +48,8 @@ OTHERS = {
     "host/custom_op_libraries.py": {"mmap.mmap"},
     "cli/commands/keygen.py": {"public.read_text"},
     "pipeline/build.py": {"(artifact.folder / MANIFEST).read_bytes"},
+    "sources/python_callable.py": {"(folder / _ARGUMENTS).read_text", "np.load"},
+    "tools/debug_framework.py": {"path.read_text"},
     "pipeline/blame.py": {"graph.model.read_bytes"},
     "pipeline/calibration.py": {"index.read_text", "kept.read_text"},
     "pipeline/half.py": {

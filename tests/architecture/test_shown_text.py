@@ -36,6 +36,13 @@ IMPORTED = {
     ("trust/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("pipeline/task_metrics.py", "traceback"): "reads the lines of frames alone",
     ("providers/cuda.py", "logging"): "to keep onnxscript quiet",
+    ("sources/torch_program.py", "logging"): "to keep torch's exporter quiet",
+    ("sources/torch_program.py", "warnings"): "to keep torch's exporter quiet",
+    ("sources/torch_module.py", "logging"): "reads what torch decides",
+    ("sources/torch_module.py", "traceback"): "reads the lines of frames alone",
+    ("sources/hugging_face_models.py", "traceback"): "reads the lines of frames alone",
+    ("sources/hugging_face_models.py", "warnings"): "to keep the exporter quiet",
+    ("sources/sklearn_estimators.py", "warnings"): "to keep the exporter quiet",
     ("sources/exported_text.py", "warnings"): "silences Python's parser",
     ("sources/torch_loading.py", "logging"): "to take the cause that torch logs",
     ("base/logs.py", "logging"): "each text through `printable`, for who listens",
@@ -44,6 +51,7 @@ IMPORTED = {
 # Uses of the streams, by function, with how often.
 STREAMS = {
     ("providers/openvino.py", "_main", 3): "of a process of ours whose output is read",
+    ("sources/user_code.py", "_written", 2): "flushes, to know whether the user's code printed",
     ("cli/output.py", "write_output", 2): "JSON, or a page of `printable` texts; both in ASCII",
     ("cli/main.py", "_run", 3): "flushes",
     ("cli/terminal.py", "prepare", 6): "opens them where they are closed, sets their encoding up",

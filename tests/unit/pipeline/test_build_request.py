@@ -20,7 +20,9 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
     found = inspect.signature(aotc.build)
     assert list(found.parameters) == list(FIELDS)
     kinds = {name: parameter.kind for name, parameter in found.parameters.items()}
-    assert kinds.pop("model") is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    # A module in memory is given with its example inputs, as torch.export takes them.
+    for name in ("model", "example_inputs"):
+        assert kinds.pop(name) is inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
     assert found.parameters["profile"].default == "edge"
     assert found.parameters["cache"].default is True
@@ -34,7 +36,8 @@ def test_the_command_line_sets_only_fields_of_the_request() -> None:
     own = {"json", "reports", "beside", "form", "summary"}
     own |= {"keyless", "identity_token", "trust_config", "allow_expired"}
     asked = set(inspect.signature(build).parameters) - own
-    assert asked == FIELDS.keys() - {"progress", "journal", "workers"}
+    in_memory = {"example_inputs", "dynamic_shapes", "source_options"}
+    assert asked == FIELDS.keys() - {"progress", "journal", "workers"} - in_memory
 
 
 def test_an_argument_that_there_is_not_is_the_callers_fault() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain
 from aotc.base.records import replace
 from aotc.sources.base import EXAMPLES, MODEL, Answers, Captured, CaptureRequest, Importer
 from aotc.sources.sklearn_estimators import batch_dim, name_batch, not_exported
@@ -30,7 +31,7 @@ def _begins_as(source: str, pattern: re.Pattern[bytes]) -> bool:
     with contextlib.suppress(OSError, ValueError):
         path = Path(source)
         if path.is_file():
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 return pattern.match(file.read(256)) is not None
     return False
 

@@ -99,12 +99,16 @@ def is_hub_name(source: str) -> bool:
 
 
 def is_hub_folder(path: Path) -> bool:
-    """Whether `path` is a folder that might be one of the hub's; what it lacks is told later."""
-    return path.is_dir() and (
-        (path / CONFIG).is_file()
-        or any(path.glob("*.safetensors"))
-        or any(path.glob("pytorch_model*.bin"))
-    )
+    """Whether `path` is a folder that might be one of the hub's; what it lacks is told later.
+
+    One that holds ONNX files and no weights of another form is not: its file is what to build.
+    """
+    if not path.is_dir():
+        return False
+    if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+        return True
+    exported = any(path.glob("*.onnx")) or any(path.glob("onnx/*.onnx"))
+    return (path / CONFIG).is_file() and not exported
 
 
 def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
