@@ -230,8 +230,19 @@ def test_what_is_recognized(tmp_path: Path) -> None:
     assert HuggingFace().recognizes(str(folder))
     assert not HuggingFace().recognizes(str(tmp_path))
     assert not is_hub_folder(folder / "config.json")
+    (folder / "model.onnx").touch()
+    assert is_hub_folder(folder)
+    (folder / "model.safetensors").unlink()
+    assert not is_hub_folder(folder)
+    (folder / "model.onnx").unlink()
+    assert is_hub_folder(folder)
     assert HuggingFace().model_name("hf://org/small@main") == "small"
     assert HuggingFace().model_name(f"{folder}/") == "bert"
+
+
+def test_files_that_decide_a_capture(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "README.md").touch()
     assert [path.name for path in HuggingFace().files(str(folder))] == [
         "config.json",
         "model.safetensors",

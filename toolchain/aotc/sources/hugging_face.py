@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256, read_at_most
+from aotc.base.files.reading import file_sha256
 from aotc.base.records import replace
 from aotc.sources.base import (
     EXAMPLES,
@@ -21,8 +21,6 @@ from aotc.sources.base import (
     Importer,
 )
 from aotc.sources.hugging_face_folder import (
-    CONFIG,
-    MOST_JSON_BYTES,
     HubFolder,
     HubName,
     hub_name,
@@ -207,7 +205,7 @@ def _written(
         files=files,
         revision=hub.revision,
         weights_sha256=_weights_digest(hub, files),
-        made_by=_made_by(hub),
+        made_by=hub.made_by,
         versions=versions,
         exporter="transformers.exporters.OnnxExporter",
         opset=program.opset_imports.get("", 0),
@@ -273,10 +271,3 @@ def _weights_digest(hub: HubFolder, files: Sequence[SourceFile]) -> str:
     names = {file.name for file in hub.weights}
     lines = [f"{file.sha256}  {file.name}\n" for file in files if file.name in names]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _made_by(hub: HubFolder) -> str:
-    """The library and version that saved the folder; empty if it does not say."""
-    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
-    version = config.get("transformers_version") or config.get("_diffusers_version")
-    return f"{hub.library} {version}" if isinstance(version, str) else ""

@@ -30,7 +30,7 @@ _OTHERS: Final = ("*.h5", "*.msgpack", "*.gguf", "*.ot")
 # A pointer of Git LFS stands where the file itself was not fetched.
 _LFS_POINTER: Final = b"version https://git-lfs"
 # Limits of what is read of a folder that may be hostile.
-MOST_JSON_BYTES: Final = 64 << 20
+_MOST_JSON_BYTES: Final = 64 << 20
 _MOST_HEADER_BYTES: Final = 100 << 20
 _SHOWN: Final = 5
 _REFERENCE: Final = re.compile(
@@ -71,7 +71,10 @@ class HubFolder:
     input_names: Annotated[
         tuple[str, ...], "inputs that the folder's tokenizer gives; empty: it has none that says so"
     ] = ()
-    custom_code: Annotated[bool, "whether its classes are code of the folder itself"] = False
+    custom_code: Annotated[
+        tuple[str, ...], "classes that are code of the folder itself, as auto_map names them"
+    ] = ()
+    made_by: Annotated[str, "library and version that saved it; empty: it does not say"] = ""
     name: Annotated[str, "ORG/NAME on the hub; empty: unknown"] = ""
     revision: Annotated[str, "commit on the hub; empty: unknown"] = ""
 
@@ -96,12 +99,16 @@ def is_hub_name(source: str) -> bool:
 
 
 def is_hub_folder(path: Path) -> bool:
-    """Whether `path` is a folder that might be one of the hub's; what it lacks is told later."""
-    return path.is_dir() and (
-        (path / CONFIG).is_file()
-        or any(path.glob("*.safetensors"))
-        or any(path.glob("pytorch_model*.bin"))
-    )
+    """Whether `path` is a folder that might be one of the hub's; what it lacks is told later.
+
+    One that holds ONNX files and no weights of another form is not: its file is what to build.
+    """
+    if not path.is_dir():
+        return False
+    if any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin")):
+        return True
+    exported = any(path.glob("*.onnx")) or any(path.glob("onnx/*.onnx"))
+    return (path / CONFIG).is_file() and not exported
 
 
 def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
@@ -112,15 +119,14 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
     """
     config = _configuration(path)
     library, architecture = _architecture(path, config)
-    custom = config.get("auto_map")
+    custom = _custom_code(config)
     if custom and not trusted:
-        classes = custom.values() if isinstance(custom, dict) else [custom]
         raise AotcError(
             "AOTC-I127",
             f"the model {path.name} runs code of its own folder",
             where=str(path / CONFIG),
             expected=f"an architecture of {library}",
-            found=f"auto_map: {', '.join(sorted(map(str, classes)))[:200]}",
+            found=f"auto_map: {', '.join(custom)[:200]}",
         )
     method = _quantization(config)
     if method:
@@ -139,7 +145,8 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
         architecture=architecture,
         weights=weights,
         input_names=_input_names(path),
-        custom_code=bool(custom),
+        custom_code=custom,
+        made_by=_made_by(library, config),
         name=snapshot["name"].replace("--", "/") if snapshot else "",
         revision=snapshot["revision"] if snapshot else "",
     )
@@ -148,9 +155,10 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
 def _read_json(path: Path, code: str, kind: str) -> dict[str, Any]:
     """The object in a JSON file that a stranger wrote.  Raises `code`."""
     try:
-        if path.stat().st_size > MOST_JSON_BYTES:
-            raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
-        value = json.loads(read_at_most(path, MOST_JSON_BYTES))
+        data = read_at_most(path, _MOST_JSON_BYTES)
+        if len(data) > _MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {_MOST_JSON_BYTES >> 20} MiB")
+        value = json.loads(data)
         if not isinstance(value, dict):
             raise ValueError(f"it holds a {type(value).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -207,6 +215,19 @@ def _architecture(path: Path, config: Mapping[str, Any]) -> tuple[str, str]:
         expected='such as "architectures": ["BertForSequenceClassification"]',
         found=f"architectures: {named!r:.100}",
     )
+
+
+def _custom_code(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes of the folder's own code, such as modeling_own.OwnModel."""
+    named = config.get("auto_map")
+    if not named:
+        return ()
+    return tuple(sorted(map(str, named.values() if isinstance(named, dict) else [named])))
+
+
+def _made_by(library: str, config: Mapping[str, Any]) -> str:
+    version = config.get("transformers_version") or config.get("_diffusers_version")
+    return f"{library} {version}" if isinstance(version, str) else ""
 
 
 def _quantization(config: Mapping[str, Any]) -> str:

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
-from aotc.sources.hugging_face_folder import CONFIG, MOST_JSON_BYTES, HubFolder
+from aotc.sources.hugging_face_folder import CONFIG, HubFolder
 from aotc.sources.hugging_face_inputs import (
     LONGEST,
     Cached,
@@ -118,7 +117,7 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
         )
     more: dict[str, Any] = {"torch_dtype": torch.float32}
     if hub.library == "transformers":
-        more = {"dtype": torch.float32, "trust_remote_code": hub.custom_code and trusted}
+        more = {"dtype": torch.float32, "trust_remote_code": bool(hub.custom_code) and trusted}
     try:
         module, loaded = found.from_pretrained(
             hub.folder,
@@ -149,13 +148,10 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
 
 def _own_class(hub: HubFolder) -> Any:
     """The class that the folder's own code defines; it runs that code."""
-    import json
-
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    config = json.loads(read_at_most(Path(hub.folder) / CONFIG, MOST_JSON_BYTES))
-    for reference in config["auto_map"].values():
-        if str(reference).rpartition(".")[2] == hub.architecture:
+    for reference in hub.custom_code:
+        if reference.rpartition(".")[2] == hub.architecture:
             return get_class_from_dynamic_module(reference, hub.folder, local_files_only=True)
     return None
 
