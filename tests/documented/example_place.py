@@ -15,7 +15,8 @@ import yaml
 from documented_pages import Example
 from jsonschema import Draft202012Validator
 from output_matching import missing_lines, said_of_prints
-from repository import ROOT
+from ready_command import write_program
+from repository import ROOT, TOOLCHAIN
 
 # Generous: a machine may be busy, and only what is broken takes so long.
 SECONDS = 900
@@ -37,6 +38,8 @@ class Place:
         place = cls(folder)
         place.clone.mkdir(parents=True)
         (folder / "home").mkdir()
+        (folder / "programs").mkdir()
+        write_program(folder / "programs")
         for path in ROOT.iterdir():
             if path.name not in _OWN and not path.name.startswith(".venv"):
                 (place.clone / path.name).symlink_to(path)
@@ -48,17 +51,17 @@ class Place:
         return Place(folder)
 
     def environment(self) -> dict[str, str]:
-        """The caller's, without what it says of aotc and of its user's folders."""
+        """The caller's, without what it says of aotc, of its user's folders, and of Python."""
         kept = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("AOTC_", "XDG_")) or name.startswith("AOTC_HOST_")
+            if not name.startswith(("AOTC_", "XDG_", "PYTHON")) or name.startswith("AOTC_HOST_")
         }
-        folders = (str(Path(sys.executable).parent), str(ROOT / "toolchain"))
+        programs = (str(self.folder / "programs"), str(Path(sys.executable).parent))
         return kept | {
             "HOME": str(self.folder / "home"),
-            "PATH": os.pathsep.join((folders[0], kept["PATH"])),
-            "PYTHONPATH": folders[1],
+            "PATH": os.pathsep.join((*programs, kept["PATH"])),
+            "PYTHONPATH": str(TOOLCHAIN),
             "COLUMNS": "120",
         }
 

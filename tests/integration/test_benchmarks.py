@@ -73,6 +73,7 @@ def test_an_unknown_benchmark_is_named() -> None:
     assert "no benchmark is named 'speed'; there are: memory, verify, build" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_small_network_is_lowered_by_both_sides(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.precision.quantizers", "mlp", "--quick"]
     result = subprocess.run(
@@ -124,6 +125,7 @@ def test_an_unknown_network_is_named() -> None:
     assert "no network is named 'lenet'; there are: detector_joined" in result.stderr
 
 
+@pytest.mark.slow
 def test_ranges_are_measured_before_and_now(tmp_path: Path) -> None:
     save(linear(), tmp_path / "linear.onnx")
     calls = [{"batch": 1}, {"batch": 3}, {"batch": 10**6}, {"batch": 1, "features": 3}]

@@ -352,6 +352,10 @@ def test_pipeline_with_columns_of_text_is_built(bench: Workbench, tmp_path: Path
     assert framework is not None
     assert (framework.importer, framework.exporter) == ("sklearn", "skl2onnx.convert_sklearn")
     assert built.manifest.domain.dims["batch"].min == 1
+    assert built.manifest.domain.dims["batch"].max > 9
+    # The encoder refuses other texts, and so do calls.
+    color = next(value for value in built.manifest.inputs if value.name == "color")
+    assert color.allowed is not None and color.allowed.values == ("blue", "green", "red")
     answers = bench.load(built).run({name: values[:9] for name, values in given.items()})
     assert answers["label"].tolist() == pipeline.predict(frame)[:9].tolist()
 

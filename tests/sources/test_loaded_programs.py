@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aotc.sources.torch_loading import load_program
+from aotc.sources.torch_module import save_module
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
@@ -120,6 +121,20 @@ def test_loaded_as_torch_would(name: str, tmp_path: Path) -> None:
             assert type(mine) is type(theirs)
             assert torch.equal(mine, theirs) if isinstance(mine, torch.Tensor) else mine == theirs
     assert read.replaced_types == (("tests.Pair",) if name == "record" else ())
+
+
+class OfPair(torch.nn.Module):
+    def forward(self, pair: Pair) -> Any:
+        return pair.first * 2 + pair.second
+
+
+def test_a_module_whose_inputs_are_of_a_class_is_built(tmp_path: Path) -> None:
+    program = torch.export.export(OfPair(), (Pair(torch.ones(2, 3), torch.ones(2, 3)),))
+    path, _ = save_module(program, None, None, tmp_path)
+    assert program.example_inputs is not None
+    own, read = load_program(path)
+    assert [each.name for each in read.inputs] == ["pair_first", "pair_second"]
+    assert (own.example_inputs, read.replaced_types) == (None, ("tests.Pair",))
 
 
 def test_a_program_that_torch_cannot_load_says_why(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from aotc.tools.check_outcomes import RANKS
 _PROFILE = """\
 schema: aotc.profile/1
 name: tight
-probe: {run_seconds: 2}
+probe: {run_seconds: 1}
 limits: {memory_bytes: 4000000000}
 """
 # No model at hand crashes ONNX Runtime or finds a bug of ours: two names do so instead.
@@ -122,7 +122,7 @@ def aotc(tmp_path_factory: pytest.TempPathFactory) -> Command:
 def checked(aotc: Command) -> Outcome:
     words = ("check-models", "models", "--profile", "tight.yaml", "--output", "first.json")
     path = os.pathsep.join((str(TOOLCHAIN), str(aotc.folder / "broken")))
-    return Command(aotc.folder, {"PYTHONPATH": path})(*words, "--jobs", "2")
+    return Command(aotc.folder, {"PYTHONPATH": path}, anew=True)(*words, "--jobs", "2")
 
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:

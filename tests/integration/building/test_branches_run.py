@@ -232,7 +232,7 @@ def test_a_search_ends_loops_without_end(bench: Workbench) -> None:
     made = model(node("Loop", "- - x", "y", "turns", body=body), limit=np.float32(-1e3))
     # Which counts as a hang after a minute; but that is not what is tried here.
     (bench.folder / "hangs.yaml").write_text(
-        "schema: aotc.profile/1\nname: hangs\nprobe: {run_seconds: 4}\n"
+        "schema: aotc.profile/1\nname: hangs\nprobe: {run_seconds: 1}\n"
     )
     built = bench.build(made, "endless", cache=False, profile=bench.folder / "hangs.yaml")
     (text,) = told(built, "AOTC-N048")

@@ -68,11 +68,26 @@ def original(name: str) -> onnx.ModelProto:
     return model
 
 
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
 @cache
 def fused(name: str) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
-    model = onnx.ModelProto()
-    model.CopyFrom(original(name))
-    return fuse(model, Path())
+    return fuse(copy_of(original(name)), Path())
+
+
+@cache
+def half(name: str) -> onnx.ModelProto:
+    """The export in float16, with its own weights."""
+    return in_half(onnx.load(path_of(name)))
+
+
+@cache
+def fused_half(name: str) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+    return fuse(copy_of(half(name)), Path())
 
 
 def inputs(
@@ -193,15 +208,18 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize("batch", [None, 1, 2])
-@pytest.mark.parametrize("others", [True, False], ids=["fixed", "free"])
+# Without any fixed dim they are those of the tests above.
+@pytest.mark.parametrize(
+    ("others", "batch"),
+    [(True, None), (True, 1), (True, 2), (False, 1)],
+    ids=["fixed", "fixed-1", "fixed-2", "free-1"],
+)
 @pytest.mark.parametrize("name", FIXED)
 def test_graphs_of_fixed_dims_are_fused_alike(name: str, others: bool, batch: int | None) -> None:
     sizes: dict[str, int] = dict(FIXED[name]) if others else {}
     if batch is not None:
         sizes["batch"] = batch
-    model = onnx.ModelProto()
-    model.CopyFrom(original(name))
+    model = copy_of(original(name))
     run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
     result, _ = fuse(model, Path())
     found = operators(result)
@@ -229,9 +247,9 @@ def test_masks_show_in_these_answers() -> None:
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_cuda_claims_every_node_in_float32_and_half(name: str) -> None:
-    for model in (original(name), in_half(original(name))):
-        result, records = fuse(model, Path())
+    for model, records in (fused(name), fused_half(name)):
         assert records
+        result = copy_of(model)
         assert operators(result).count(ATTENTION[name]) == LAYERS.get(name, 2), operators(result)
         run_passes(result, (NameNodes(),))
         claims = claim_of(result)
@@ -243,8 +261,7 @@ def test_cuda_claims_every_node_in_float32_and_half(name: str) -> None:
     "name", ["bert", "vit", "gpt2", "gpt_neox", "decoder", "modernbert", "whisper"]
 )
 def test_half_models_are_fused_in_half(name: str) -> None:
-    model = in_half(onnx.load(path_of(name)))
-    result, _ = fuse(model, Path())
+    model, (result, _) = half(name), fused_half(name)
     found = operators(result)
     assert found.count("RotaryEmbedding") == ROTARY.get(name, 0)
     assert sum(op in ("Gelu", "BiasGelu", "FastGelu") for op in found) == GELU[name]
@@ -255,13 +272,11 @@ def test_half_models_are_fused_in_half(name: str) -> None:
 
 
 def test_the_same_bytes_twice() -> None:
-    first, second = (
-        fuse(onnx.load(EXPORTS / "llama_sdpa.onnx"), Path())[0].SerializeToString(
-            deterministic=True
-        )
-        for _ in range(2)
+    first, _ = fused("llama_sdpa")
+    second, _ = fuse(copy_of(original("llama_sdpa")), Path())
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(
+        deterministic=True
     )
-    assert first == second
 
 
 def test_a_graph_without_patterns_is_as_it_was() -> None:

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROWS, WIDTH = 16, 1 << 18
 # More threads than cores, so that the last writer changes from call to call.
-THREADS = 32
+THREADS = 8
 
 
 def racing_scatter() -> onnx.ModelProto:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ready_command import write_program
 from repository import ROOT, TOOLCHAIN
 
 # Generous: a machine may be busy, and only what is broken takes so long.
@@ -30,10 +31,10 @@ def free_port() -> int:
 
 @dataclass
 class Typist:
-    """What is typed runs in `here`; `aotc` and `python` are those of `binaries`."""
+    """What is typed runs in `here`; `aotc` and `python` are those of `binaries`, or the tests'."""
 
     folder: Path
-    binaries: Path = Path(sys.executable).parent
+    binaries: Path | None = None
     columns: int = 120
     toolchain: str = str(TOOLCHAIN)
 
@@ -41,12 +42,18 @@ class Typist:
         self.here = self.folder / "here"
         for place in (self.here, self.folder / "home"):
             place.mkdir(parents=True, exist_ok=True)
+        self.path = [str(self.binaries)]
+        if self.binaries is None:
+            programs = self.folder / "programs"
+            programs.mkdir()
+            write_program(programs)
+            self.path = [str(programs), str(Path(sys.executable).parent)]
 
     def environment(self) -> dict[str, str]:
         """Of the machine only the folders of its programs."""
         return {
             "HOME": str(self.folder / "home"),
-            "PATH": os.pathsep.join((str(self.binaries), os.environ["PATH"])),
+            "PATH": os.pathsep.join((*self.path, os.environ["PATH"])),
             "PYTHONPATH": self.toolchain,
             "COLUMNS": str(self.columns),
             "LANG": "C.UTF-8",

@@ -19,6 +19,7 @@ import yaml
 from file_bytes import flip_bit
 from github_runner import Runner
 from made_models import linear, save
+from ready_command import write_program
 from repository import ROOT, TOOLCHAIN
 
 TEMPLATES = ROOT / "ci" / "templates" / "github"
@@ -108,8 +109,7 @@ def installed(folder: Path, python: Path, model: str = "model.onnx") -> Runner:
     """The same with another model."""
     programs = folder / "programs"
     programs.mkdir()
-    (programs / "aotc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m aotc.cli.main "$@"\n')
-    (programs / "aotc").chmod(0o755)
+    write_program(programs)
     job_ = job(folder / "job", python, {"PYTHONPATH": str(TOOLCHAIN)}, model)
     job_.variables["PATH"] = f"{programs}:{job_.variables['PATH']}"
     job_.left_out = frozenset(("Install",))

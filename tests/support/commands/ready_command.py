@@ -4,6 +4,8 @@ Starting Python and importing what a command needs takes longer than most comman
 separate process, the leader of its session, with its own streams, environment and folder, and runs
 the console script.  This does not test what a command imports, nor how fast: those tests start a
 new Python.  With `AOTC_TESTS_START=anew` every test does.
+
+A shell starts them by the program that `write_program` writes.
 """
 
 from __future__ import annotations
@@ -13,28 +15,24 @@ import functools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from ready_program import OF_THE_SERVER, is_plain
 from repository import TOOLCHAIN
 
 _SERVER: Final = Path(__file__).with_name("ready_server.py")
-# What an interpreter, or a library that it loads, reads once at its start.
-_AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OMP_", "OPENBLAS_", "ORT_")
-_ENVIRONMENT: Final = {
-    "PYTHONPATH": str(TOOLCHAIN),
-    # As jobs have it.
-    "PYTHONHASHSEED": "0",
-    "OPENBLAS_NUM_THREADS": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
-}
+_ENVIRONMENT: Final = {"PYTHONPATH": str(TOOLCHAIN), **OF_THE_SERVER}
+_SCRIPT: Final = Path(sys.executable).with_name("aotc")
 
 
 class ReadyCommand:
@@ -116,14 +114,31 @@ class ReadyCommand:
 
 def may_be_ready(environment: Mapping[str, str]) -> bool:
     """Whether a command in this environment can be forked and behave like a started one."""
-    if os.environ.get("AOTC_TESTS_START") == "anew" or sys.platform != "linux":
+    if _starts_anew() or not is_plain(environment):
         return False
-    for name, text in environment.items():
-        if name == "PYTHONPATH":
-            continue
-        if name.startswith(_AT_START) and _ENVIRONMENT.get(name) != text:
-            return False
     return not any(_replaces(folder) for folder in _more_path(environment))
+
+
+def write_program(folder: Path) -> None:
+    """Write `aotc`, for a shell that has `folder` in its path."""
+    program = folder / "aotc"
+    if _starts_anew():
+        program.symlink_to(_SCRIPT)
+        return
+    words = (_server().address, str(_SCRIPT), str(TOOLCHAIN))
+    program.write_text(
+        f"#!{sys.executable} -IS\n"
+        "import sys\n\n"
+        f"sys.path.append({str(_SERVER.parent)!r})\n\n"
+        "from ready_program import run\n\n"
+        f"run{words!r}\n",
+        "utf-8",
+    )
+    program.chmod(0o755)
+
+
+def _starts_anew() -> bool:
+    return os.environ.get("AOTC_TESTS_START") == "anew" or sys.platform != "linux"
 
 
 def _more_path(environment: Mapping[str, str]) -> list[str]:
@@ -135,18 +150,25 @@ def _more_path(environment: Mapping[str, str]) -> list[str]:
 def _replaces(folder: str) -> bool:
     """Whether a folder has other modules in place of those that the server has imported."""
     names = {item.name.partition(".")[0] for item in Path(folder).iterdir()}
-    return not names.isdisjoint({"sitecustomize", "usercustomize", *_server().modules})
+    return not names.isdisjoint({"usercustomize", *_server().modules} - {"sitecustomize"})
 
 
 class _Server:
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        with theirs:
+        folder = tempfile.mkdtemp(prefix="ready-")
+        atexit.register(shutil.rmtree, folder)
+        # By this path, other processes ask for commands.
+        self.address = f"{folder}/socket"
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(self.address)
+            listening.listen()
+            passed = (theirs.fileno(), listening.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_SERVER), str(theirs.fileno())],
+                [sys.executable, "-P", str(_SERVER), *map(str, passed)],
                 env={"PATH": os.environ.get("PATH", ""), **_ENVIRONMENT},
-                pass_fds=[theirs.fileno()],
+                pass_fds=passed,
                 stdin=subprocess.DEVNULL,
             )
         atexit.register(self._end)

@@ -1,9 +1,9 @@
 """A process that has imported everything that commands need, and forks one for each request.
 
-Usage: `ready_server.py DESCRIPTOR`, a Unix socket of packets.  It has one thread, has called
-nothing of what it imported, and ends with its socket.  A packet is a request, as `ReadyCommand`
-writes it, with four descriptors: the three standard streams, and a pipe for the process id and,
-once the process has ended, its exit status.
+Usage: `ready_server.py SOCKET LISTENING`, descriptors of Unix sockets of packets; of the second,
+each connection brings a request.  It has one thread, has called nothing of what it imported, and
+ends with the first socket.  A request, as `ReadyCommand` writes it, has four descriptors: the three
+standard streams, and a pipe for the process id and, once the process has ended, its exit status.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import aotc
@@ -46,7 +47,7 @@ serve_jobs = forkserver.serve
 
 def serve() -> None:
     """Fork until the socket is closed."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    control, listening = (socket.socket(fileno=int(word)) for word in sys.argv[1:])
     _import_all()
     names = sorted({name.partition(".")[0] for name in sys.modules})
     control.send(json.dumps(names).encode())
@@ -58,25 +59,27 @@ def serve() -> None:
     signal.set_wakeup_fd(waker)
     pipes: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select([control, listening, wake], [], [])
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
         _reap(pipes)
-        if control not in ready:
-            continue
-        data, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 4)
-        if not data:
-            return
-        pid = os.fork()
-        if not pid:
-            _become(json.loads(data), descriptors[:3])
-            _run_script(sys.argv[0])
-        *streams, pipe = descriptors
-        for stream in streams:
-            os.close(stream)
-        pipes[pid] = pipe
-        _tell(pipe, pid)
+        for asked in {control, listening}.intersection(ready):
+            source = listening.accept()[0] if asked is listening else control
+            data, descriptors, _, _ = socket.recv_fds(source, 1 << 20, 4)
+            if source is not control:
+                source.close()
+            elif not data:
+                return
+            pid = os.fork()
+            if not pid:
+                _become(json.loads(data), descriptors[:3])
+                _run_script(sys.argv[0])
+            *streams, pipe = descriptors
+            for stream in streams:
+                os.close(stream)
+            pipes[pid] = pipe
+            _tell(pipe, pid)
 
 
 def _import_all() -> None:
@@ -119,11 +122,20 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     os.chdir(request["folder"])
     _take_environment(request["environment"])
     sys.path[:0] = [item for item in request["path"] if item not in sys.path]
+    _customize(request["path"])
     sys.argv = request["words"]
     sys.stdin = _stream(0, "r", "surrogateescape")
     sys.stdout = _stream(1, "w", "surrogateescape")
     sys.stderr = _stream(2, "w", "backslashreplace", line_buffering=True)
     worker_pool.ForkServer = _ForkedServer
+
+
+def _customize(path: Sequence[str]) -> None:
+    """Import the first `sitecustomize` of a path, as Python does at its start."""
+    for item in path:
+        if (module := Path(item, "sitecustomize.py")).exists():
+            runpy.run_path(str(module))
+            return
 
 
 def _stream(number: int, mode: str, errors: str, *, line_buffering: bool = False) -> Any:

@@ -307,6 +307,29 @@ def test_types_that_only_onnx_runtime_knows() -> None:
         assert [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim] == ["n", 4]
 
 
+class Unread(dict[str, np.ndarray]):
+    """Inputs that no run may ask for."""
+
+    def items(self) -> Any:
+        raise AssertionError("a run asked for inputs")
+
+
+def test_sizes_that_onnx_runtime_tells_need_no_run() -> None:
+    nodes = [helper.make_node("FastGelu", ["x"], ["y"], name="it", domain="com.microsoft")]
+    cases: list[tuple[list[int | str | None], bool]] = [([2, 4], True), (["n", 4], False)]
+    for shape, sizes in cases:
+        graph = helper.make_graph(
+            nodes, "made", [info("x", shape)], [onnx.ValueInfoProto(name="y")]
+        )
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        (made,) = with_types(model, Path(), Unread(), sizes=sizes).graph.output
+        assert [d.dim_param or d.dim_value for d in made.type.tensor_type.shape.dim] == shape
+    # Of the number of samples only a run tells.
+    with pytest.raises(AssertionError, match="a run asked"):
+        with_types(model, Path(), Unread(), sizes=True)
+
+
 def test_types_that_a_file_lies_about_are_found_anew() -> None:
     model = one_node("Relu", {"x": [2, 3]}, {})
     model.graph.node.append(helper.make_node("Cast", ["y"], ["c"], name="c", to=TensorProto.INT64))

@@ -14,6 +14,7 @@ from model_parts import constant, info
 from onnx import TensorProto, helper
 from openvino_models import model_of, weight
 
+from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.pipeline.blame import write_half
 from aotc.pipeline.half import KERNELS, to_half
@@ -99,3 +100,19 @@ def test_a_node_whose_kernel_fails_is_none(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     change, _ = to_half(network(), {**asked, "keep_float32": []})
     assert change.kept == ("n_a",) and change.matched[KERNELS] == 1
+
+
+def test_ranges_of_one_graph_are_observed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**request(tmp_path, stored_only=False), "ranges": str(tmp_path / "ranges")}
+    (tmp_path / "ranges").mkdir()
+    monkeypatch.chdir(tmp_path)
+    first, _ = to_half(network(), asked, b"one graph")
+    for path in asked["references"][0]["inputs"].values():
+        np.save(path, np.full_like(np.load(path), 1e6))
+    again, _ = to_half(network(), asked, b"one graph")
+    assert again == first
+    # Of another graph nothing is known: all of it is out of range now.
+    with pytest.raises(AotcError, match="no node can compute in float16"):
+        to_half(network(), asked, b"another graph")

@@ -42,6 +42,13 @@ def test_a_job_answers(workers: Workers, tmp_path: Path) -> None:
     assert run(workers, "double", tmp_path, 21) == 42
 
 
+def test_what_a_job_came_to_is_asked_for_once(workers: Workers, tmp_path: Path) -> None:
+    folder = tmp_path / "who"
+    first = workers.run_once(f"{JOBS}:who", None, folder=folder).value
+    assert workers.run_once(f"{JOBS}:who", None, folder=folder).value == first
+    assert workers.run(f"{JOBS}:who", None, folder=folder).value != first
+
+
 def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         jobs = [

@@ -124,6 +124,12 @@ PRELOADED_MODULES: Final = (
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
     "aotc.runtime.rehearsal_jobs",
+    # What these import when they are called, and two of them the same.
+    "numpy.random",
+    "aotc.providers.cpu",
+    "aotc.runtime.session_opening",
+    "cryptography.hazmat.primitives.asymmetric.ec",
+    "cryptography.hazmat.primitives.serialization",
 )
 _LAST: Final = sys.maxsize
 

@@ -100,7 +100,11 @@ def import_model(
         ) from None
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
-    symbols = with_stated_values(decode(Symbols, result["symbols"]), context.profile)
+    symbols = with_stated_values(
+        decode(Symbols, result["symbols"]),
+        context.profile,
+        taken.captured.values if taken is not None else {},
+    )
     unused = unused_libraries(context.custom_ops, result["operators"])
     captured = replace(captured, findings=(*captured.findings, *unused))
     if taken is not None:

@@ -294,18 +294,21 @@ def captured_conditions(source: SourceModel) -> tuple[Condition, ...]:
     )
 
 
-def with_stated_values(symbols: Symbols, profile: Profile) -> Symbols:
-    """`symbols` whose inputs have the values that the profile states of them.
+def with_stated_values(
+    symbols: Symbols, profile: Profile, known: Mapping[str, AllowedValues]
+) -> Symbols:
+    """`symbols` whose inputs have the values that the profile states of them, else those `known`.
 
     Raises AOTC-I111 if these are none of the input, and S002 and S004 if a bound is no free dim.
     """
+    stated = {
+        **known,
+        **{name: each.allowed for name, each in profile.inputs.items() if each.allowed},
+    }
     return replace(
         symbols,
         declared=tuple(
-            _with_values(value, profile.inputs[value.name].allowed, symbols)
-            if value.name in profile.inputs
-            else value
-            for value in symbols.declared
+            _with_values(value, stated.get(value.name), symbols) for value in symbols.declared
         ),
     )
 

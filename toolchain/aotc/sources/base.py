@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.files.reading import FileState, require_model_file
 from aotc.base.records import field, record
+from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.codec import Json
 from aotc.spec.framework_capture import FrameworkCapture
 from aotc.spec.payload import Finding
@@ -55,7 +56,8 @@ class Captured:
     `dims` are ranges by the names of the model's dims, and `relations` relations among them, both
     as a profile writes them: what the user states comes first, and each is tried as theirs are.
     `conditions` on dims (see `spec.conditions`) are those under which the framework takes a call:
-    other sizes are not tried, and not claimed.
+    other sizes are not tried, and not claimed.  `values` are those that inputs may have, by name,
+    as if a profile stated them, which comes first.
     `examples` is a `.npz` of inputs by name that the source itself has; empty: none.  `modules` is
     a JSON file: from a node's name to the path of its module, and the place in the user's code.
     """
@@ -66,6 +68,7 @@ class Captured:
     dims: Mapping[str, DimRange] = field(default_factory=dict)
     relations: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
+    values: Mapping[str, AllowedValues] = field(default_factory=dict)
     examples: str = ""
     modules: str = ""
     findings: tuple[Finding, ...] = ()

@@ -22,17 +22,13 @@ from aotc.spec.payload import Finding
 
 _INPUT: Final = "input"
 _XGBOOST_JSON: Final = re.compile(rb'\s*\{\s*"(?:learner|version)"\s*:\s*[\[{]')
-_XGBOOST_UBJ: Final = re.compile(rb"\{L\0{7}[\x07]learner|\{[iUIlL]?.?(?:learner|version)")
 _LIGHTGBM: Final = re.compile(rb"tree\r?\nversion=v\d+\r?\n")
 _LABEL: Final = "label"
 
 
 def _begins_as(source: str, pattern: re.Pattern[bytes]) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        path = Path(source)
-        if path.is_file():
-            with open_plain(path) as file:
-                return pattern.match(file.read(256)) is not None
+    with contextlib.suppress(OSError, ValueError), open_plain(source) as file:
+        return pattern.match(file.read(256)) is not None
     return False
 
 

@@ -225,18 +225,18 @@ def _failed_operation(error: BaseException) -> tuple[str, str]:
     """The primitive that could not be lowered, and the line of the user's code that made it."""
     from jax._src import source_info_util
 
-    found = "", ""
+    operator = place = ""
     for each in _chain(error):
         trace = each.__traceback__
         while trace is not None:
             equation = trace.tb_frame.f_locals.get("eqn")
             if equation is not None and hasattr(equation, "source_info"):
-                # Calls are around it: the innermost is the one that failed.
+                # Calls are around it: the innermost failed, and may be of JAX's own code.
+                operator = str(equation.primitive.name)
                 frame = source_info_util.user_frame(equation.source_info.traceback)
-                place = shown(frame.file_name, frame.start_line) if frame is not None else ""
-                found = str(equation.primitive.name), place
+                place = shown(frame.file_name, frame.start_line) if frame is not None else place
             trace = trace.tb_next
-    return found
+    return operator, place
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -20,6 +20,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.base.text import listed
 from aotc.sources.base import EXAMPLES, MODEL, Answers, Captured, CaptureRequest, Importer
+from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
 from aotc.spec.framework_capture import CapturedDim, FrameworkCapture
 from aotc.spec.payload import Finding
 
@@ -228,6 +229,7 @@ def capture_estimator(estimator: Any, folder: Path, versions: Mapping[str, str])
     return Captured(
         framework=framework,
         outputs=tuple(value.name for value in model.graph.output),
+        values=_required_texts(estimator, columns),
         examples=EXAMPLES,
         findings=tuple(found),
     )
@@ -332,6 +334,24 @@ def _examples(estimator: Any, columns: Columns) -> dict[str, Any]:
     if columns.apart:
         return dict(zip(columns.inputs(), (each[:, None] for each in arrays), strict=True))
     return {_INPUT: np.stack(arrays, axis=1)}
+
+
+def _required_texts(estimator: Any, columns: Columns) -> dict[str, AllowedValues]:
+    """The texts of inputs of which an encoder refuses all others."""
+    first = _steps(estimator)[0]
+    if not columns.apart or not hasattr(first, "_transformer_to_input_indices"):
+        return {}
+    found = {}
+    for key, transformer, _ in first.transformers_:
+        for step in () if isinstance(transformer, str) else _steps(transformer):
+            if getattr(step, "handle_unknown", "") != "error":
+                continue
+            indices = first._transformer_to_input_indices[key]
+            for index, known in zip(indices, getattr(step, "categories_", ()), strict=False):
+                if known.dtype.kind in "OUS" and len(known) <= MAX_VALUES:
+                    texts = tuple(str(each) for each in known)
+                    found[columns.inputs()[index]] = AllowedValues(values=texts)
+    return found
 
 
 def _known_values(estimator: Any, columns: Columns) -> Iterator[Sequence[Any]]:

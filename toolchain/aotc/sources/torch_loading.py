@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 _REGISTERED_BY: Final = {"torchvision": "torchvision", "onnx": "torch.onnx.ops"}
 
 
-def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
+def load_program(path: Path, *, digest: bool = False) -> tuple[ExportedProgram, ExportedArchive]:
     """The program in `path`, of whose file no code is run, and what the file says of it.
 
+    With `digest`, the second has that of the weights, for which all of them are read once more.
     Its guards are given to it when it is loaded, as loading is to compile none.
     Raises AOTC-I120 (PyTorch cannot load it), I122 (for another device), I130 to I137.
     """
@@ -51,7 +52,10 @@ def load_program(path: Path) -> tuple[ExportedProgram, ExportedArchive]:
             ) from None
         program.example_inputs = _examples(file.samples)
         program._guards_code = list(file.content.guards)
-        return program, replace(file.content, weights_sha256=file.weights_sha256())
+        read = file.content
+        if digest:
+            read = replace(read, weights_sha256=file.weights_sha256())
+        return program, read
 
 
 def _require_cpu(content: ExportedArchive, path: Path) -> None:

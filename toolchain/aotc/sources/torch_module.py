@@ -113,11 +113,29 @@ def save_module(
     positional, named = arguments_of(() if example is None else example)
     program, asked = export_module(module, positional, named, dynamic_shapes)
     path = folder / f"{module_name(module)}.pt2"
+    example = program.example_inputs
     try:
+        if not _is_plain(example):
+            # Objects would be pickled, and no pickle is read.
+            program.example_inputs = None
         torch.export.save(program, path)
     except Exception as error:
         raise _refusal(error) from None
+    finally:
+        program.example_inputs = example
     return path, {"asked": encode(asked)}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is made of tensors, numbers, texts and Python's own containers alone."""
+    import torch
+
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(type(key) in (str, int) and _is_plain(value[key]) for key in value)
+    kinds = (torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None))
+    return type(value) in kinds
 
 
 def module_name(module: object) -> str:

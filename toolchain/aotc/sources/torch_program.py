@@ -63,7 +63,7 @@ class TorchProgram(Importer):
     def capture(self, request: CaptureRequest, folder: Path) -> Captured:
         """Load the program with weights only, and export it."""
         path = Path(request.source)
-        program, read = load_program(path)
+        program, read = load_program(path, digest=True)
         captured = capture_program(
             program,
             folder,
