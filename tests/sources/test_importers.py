@@ -187,3 +187,13 @@ def test_what_is_no_model_is_refused_in_memory(bench: Workbench) -> None:
     assert caught.value.found == "builtins.int"
     with pytest.raises(AotcError, match="are those of a module in memory"):
         aotc.build("m.onnx", (1,))
+
+
+def test_gate_that_says_nothing_is_in_no_manifest() -> None:
+    # Ids of what was built before there was the gate stay.
+    from aotc.spec.profile_files import stated_profile
+
+    plain = load_profile("edge")
+    assert "dims" not in stated_profile(plain)["gates"]
+    gated = replace(plain, gates=replace(plain.gates, dims="dynamic"))
+    assert stated_profile(gated)["gates"]["dims"] == "dynamic"

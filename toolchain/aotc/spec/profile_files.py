@@ -163,6 +163,8 @@ def stated_profile(profile: Profile) -> Json:
     stated = encode(without_folders(profile), full=True)
     if profile.telemetry == TelemetrySpec():
         del stated["telemetry"]
+    if profile.gates.dims is None:
+        del stated["gates"]["dims"]
     for each in (stated, *stated["variants"]):
         options = each[CAPTURING.name]
         if options is not None and options["graphs"]["sessions"] == "auto":
