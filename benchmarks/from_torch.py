@@ -121,7 +121,7 @@ def _build(request: dict[str, Any]) -> dict[str, float]:
     from unittest.mock import patch
 
     import aotc
-    from aotc.pipeline.against_framework import against_framework
+    from aotc.pipeline.analyze import against_framework
 
     spent = 0.0
 
