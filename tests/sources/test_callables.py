@@ -256,10 +256,10 @@ def test_processes_threads_and_prints_are_told_and_ended(shop: Shop) -> None:
     needs_torch()
     # One child comes back from the callable, one hides in a session of its own.
     shop.write(
-        f"{NET}\nimport os, pathlib, tempfile, threading, time\n"
+        f"{NET}\nimport os, pathlib, threading, time\n"
         "def make():\n"
         "    print('made')\n"
-        "    kept = pathlib.Path(tempfile.gettempdir())\n"
+        "    kept = pathlib.Path.cwd()\n"
         "    if not os.fork():\n"
         "        os.setsid()\n"
         "        if os.fork():\n"
@@ -273,7 +273,7 @@ def test_processes_threads_and_prints_are_told_and_ended(shop: Shop) -> None:
         "    " + DYNAMIC + "\n"
     )
     taken = shop.capture()
-    hidden = int(next(shop.folder.rglob("hidden")).read_text())
+    hidden = int((shop.folder / "hidden").read_text())
     assert not Path(f"/proc/{hidden}").exists()
     found = [(finding.code, finding.where) for finding in taken.captured.findings]
     assert found == [("AOTC-I154", "shop.nets:make"), ("AOTC-I155", "shop.nets:make")]
