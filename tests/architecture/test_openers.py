@@ -89,8 +89,6 @@ OTHERS = {
         "tried.read_text",
         "trying.read_text",
     },
-    "sources/python_callable.py": {"(folder / _ARGUMENTS).read_text", "np.load"},
-    "sources/user_code.py": {"(entry / 'stat').read_text"},
     "tools/check_models.py": {"public.read_text"},
     "tools/diff/graph_parser.py": {"Path(MODEL).read_bytes"},
     "tools/learn_costs.py": {"onnx.load"},
