@@ -90,6 +90,17 @@ def test_an_encoder_is_captured_with_its_dims_and_evidence(bert: Path, tmp_path:
     runs_as_the_framework(bert, tmp_path, found, batch=1, sequence=1)
 
 
+def test_inputs_are_those_that_the_tokenizer_gives(bert: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(bert, tmp_path / "bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"]
+    tokenizer = transformers.BertTokenizer(vocab={word: at for at, word in enumerate(words)})
+    tokenizer.save_pretrained(source)
+    model = load_model(read_hub_folder(source), tried=False)
+    given = tokenizer("word word", return_tensors="np")
+    assert {each.name for each in model.described.inputs} == set(given)
+    assert model_call(model, given)["logits"].shape == (1, 2)
+
+
 def test_a_decoder_is_captured_with_its_cache(tmp_path: Path) -> None:
     source = written("llama", tmp_path)
     found = captured(source, tmp_path)

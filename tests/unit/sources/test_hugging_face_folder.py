@@ -54,14 +54,15 @@ def refusal(folder: Path, *, trusted: bool = False) -> AotcError:
 
 def test_a_folder_with_one_file_of_weights_is_read(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    (folder / "tokenizer_config.json").write_text('{"model_input_names": ["input_ids"]}')
     found = read_hub_folder(folder)
     assert (found.library, found.architecture) == ("transformers", "BertModel")
     assert [(file.name, file.tensors) for file in found.weights] == [
         ("model.safetensors", ("weight",))
     ]
-    assert found.input_names == ("input_ids",)
+    assert not found.tokenizer
     assert not found.custom_code
+    (folder / "tokenizer_config.json").touch()
+    assert read_hub_folder(folder).tokenizer
 
 
 def test_shards_are_read_by_their_index(tmp_path: Path) -> None:

@@ -68,9 +68,7 @@ class HubFolder:
     library: Annotated[str, "transformers or diffusers"]
     architecture: Annotated[str, "name of the class, as the library exports it"]
     weights: tuple[WeightsFile, ...]
-    input_names: Annotated[
-        tuple[str, ...], "inputs that the folder's tokenizer gives; empty: it has none that says so"
-    ] = ()
+    tokenizer: Annotated[bool, "whether the folder has one"] = False
     custom_code: Annotated[
         tuple[str, ...], "classes that are code of the folder itself, as auto_map names them"
     ] = ()
@@ -144,7 +142,7 @@ def read_hub_folder(path: Path, *, trusted: bool = False) -> HubFolder:
         library=library,
         architecture=architecture,
         weights=weights,
-        input_names=_input_names(path),
+        tokenizer=(path / "tokenizer_config.json").is_file(),
         custom_code=custom,
         made_by=_made_by(library, config),
         name=snapshot["name"].replace("--", "/") if snapshot else "",
@@ -347,14 +345,3 @@ def _is_pointer(path: Path) -> bool:
     """Whether a pointer of Git LFS stands in the file's place."""
     with open_plain(path) as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
-
-
-def _input_names(path: Path) -> tuple[str, ...]:
-    """What the folder's tokenizer says that it gives; empty where it says nothing."""
-    file = path / "tokenizer_config.json"
-    if not file.is_file():
-        return ()
-    names = _read_json(file, "AOTC-I140", "the configuration of a tokenizer").get(
-        "model_input_names"
-    )
-    return tuple(map(str, names)) if isinstance(names, list) else ()

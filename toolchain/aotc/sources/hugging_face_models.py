@@ -85,7 +85,7 @@ def load_model(hub: HubFolder, *, trusted: bool = False, tried: bool = True) -> 
         parameters,
         settings_of(module.config),
         model=hub.architecture,
-        tokenizer=hub.input_names,
+        tokenizer=_tokenizer_inputs(hub),
         cached=cached,
     )
     model = LoadedModel(module=module, hub=hub, described=described, cache=cache)
@@ -144,6 +144,21 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
             found=f"{sum(len(file.tensors) for file in hub.weights)} tensors",
         )
     return module
+
+
+def _tokenizer_inputs(hub: HubFolder) -> tuple[str, ...]:
+    """The inputs that the folder's tokenizer gives, such as token_type_ids; empty: not known."""
+    if not hub.tokenizer:
+        return ()
+    from transformers import AutoTokenizer
+
+    # A tokenizer that does not load is none of the model's.
+    with contextlib.suppress(Exception):
+        tokenizer = AutoTokenizer.from_pretrained(
+            hub.folder, local_files_only=True, trust_remote_code=False
+        )
+        return tuple(map(str, tokenizer.model_input_names))
+    return ()
 
 
 def _own_class(hub: HubFolder) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import hashlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -124,9 +123,7 @@ def what_is_wrong(
             runner.capture(moved(*key), sizes)
             longest = max(longest, time.monotonic() - started)
             continue
-        faulthandler.dump_traceback_later(
-            max(_HUNG_SECONDS, _HUNG_CAPTURES * longest), exit=True, file=sys.__stderr__
-        )
+        faulthandler.dump_traceback_later(max(_HUNG_SECONDS, _HUNG_CAPTURES * longest), exit=True)
         wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key))
         faulthandler.cancel_dump_traceback_later()
         if wrong:
