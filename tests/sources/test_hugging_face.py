@@ -84,6 +84,11 @@ def test_an_encoder_is_captured_with_its_dims_and_evidence(bert: Path, tmp_path:
     assert framework.made_by == f"transformers {transformers.__version__}"
     assert framework.weights_sha256
     assert not framework.static_dims
+    with np.load(tmp_path / found.examples) as examples:
+        assert {name: examples[name].shape for name in examples} == {
+            "input_ids": (1, 11),
+            "attention_mask": (1, 11),
+        }
     modules = json.loads((tmp_path / found.modules).read_text())
     assert any(path.startswith("bert.encoder.layer.1.attention") for path, _ in modules.values())
     runs_as_the_framework(bert, tmp_path, found, batch=3, sequence=64)
