@@ -104,23 +104,54 @@ def test_a_model_that_never_repeats_its_bits_need_not_do_so_in_a_graph() -> None
     assert verdicts([1.0, NEAR, 1.0], [1.0, 1.0, 1.0, NEAR]) == ["", "", ""]
 
 
-def test_a_replay_that_hangs_ends_the_process() -> None:
-    program = """
+# What a runner does, before and after the trial.
+WATCHED = """
 import time
 from aotc.session.device import capture_trial as trial
 
-class Hanging:
+class Slow:
     def capture(self, inputs, sizes):
         pass
 
     def run(self, inputs, names, sizes):
-        time.sleep(600)
+        RUN
+
+    def run_without_graph(self, inputs):
+        time.sleep(1.0)
+        raise RuntimeError("computed")
 
 trial._HUNG_SECONDS = 0.2
 trial.tell_steps = lambda done, steps: None
-case = trial.Case(sizes={"batch": 2}, inputs={}, captured=True, flops=1e9, bytes=1e6)
-trial.what_is_wrong(Hanging(), [case], trial.planned_steps([case]), lambda case: {})
+cases = [
+    trial.Case(sizes={"batch": each}, inputs={}, captured=each == 2, flops=1e9, bytes=1e6)
+    for each in (2, 4)
+]
+steps = [trial.Step(captures=True, case=0), trial.Step(captures=False, case=CASE)]
+try:
+    trial.what_is_wrong(Slow(), cases, steps, lambda case: {})
+except RuntimeError as error:
+    time.sleep(1.0)
+    print(error)
 """
+
+
+@pytest.mark.parametrize(
+    ("case", "run", "said"),
+    [
+        (0, "time.sleep(600)", ""),
+        # What is planned for sizes without a graph takes its time.
+        (1, "time.sleep(1.0); return []", "computed"),
+        (0, "return []", "computed"),
+        # Nothing is ended later.
+        (0, "raise RuntimeError('refused')", "refused"),
+    ],
+    ids=["hangs", "without a graph", "replayed", "refused"],
+)
+def test_a_replay_that_hangs_ends_the_process_and_nothing_else_does(
+    case: int, run: str, said: str
+) -> None:
+    program = WATCHED.replace("RUN", run).replace("CASE", str(case))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Timeout") and "in run" in done.stderr
+    assert done.stdout.strip() == said
+    assert done.returncode == (0 if said else 1), done.stderr
+    assert bool(said) or (done.stderr.startswith("Timeout") and "in run" in done.stderr)

@@ -11,6 +11,7 @@ import faulthandler
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,7 @@ _OTHER_SHARE: Final = 0.125
 # Runs without a graph that tell whether a model repeats its answers to the bit.
 _REPEATS: Final = 8
 # A replay that takes longer, in seconds and in longest captures, has hung: a kernel that was freed
-# may never end.
+# may never end.  What runs without a graph may plan kernels for as long as it likes.
 _HUNG_SECONDS: Final = 60.0
 _HUNG_CAPTURES: Final = 20.0
 
@@ -123,13 +124,25 @@ def what_is_wrong(
             runner.capture(moved(*key), sizes)
             longest = max(longest, time.monotonic() - started)
             continue
-        faulthandler.dump_traceback_later(max(_HUNG_SECONDS, _HUNG_CAPTURES * longest), exit=True)
-        wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key))
-        faulthandler.cancel_dump_traceback_later()
+        hung = max(_HUNG_SECONDS, _HUNG_CAPTURES * longest) if cases[step.case].captured else None
+        wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key), hung)
         if wrong:
             return wrong
     tell_steps(len(steps), len(steps))
     return ""
+
+
+@contextmanager
+def _ended_after(seconds: float | None) -> Iterator[None]:
+    """End the process, and say where it was, if the body takes longer; None: it may."""
+    if seconds is None:
+        yield
+        return
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _moved(inputs: Mapping[str, Any], turn: int) -> Iterator[tuple[str, Any]]:
@@ -143,9 +156,14 @@ def _compared(
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     first: list[bytes] | None,
+    hung: float | None = None,
 ) -> tuple[str, list[bytes]]:
-    """What is wrong with an answer, and the digests of its outputs, or of the `first` answer's."""
-    found = runner.run(inputs, None, sizes)
+    """What is wrong with an answer, and the digests of its outputs, or of the `first` answer's.
+
+    A replay that takes longer than `hung` seconds ends the process.
+    """
+    with _ended_after(hung):
+        found = runner.run(inputs, None, sizes)
     digests = _digests(found)
     if digests == first:
         return "", digests
