@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import onnx
@@ -14,13 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.attempts import Form, drop_failed, next_forms
-from aotc.pipeline.types import ReferenceRun, SpecializedModel, VariantPlan
+from aotc.pipeline.types import LoweredModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.providers.base import SessionUse
 from aotc.providers.cuda import is_convolutional
+from aotc.spec.payload import Finding
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions, GraphOptions
 from aotc.spec.shapes import EMPTY, FURTHER, Dim, Domain
-from aotc.spec.variant import PassRecord
+from aotc.spec.variant import PassRecord, SessionSpec
 
 PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
 FUSED = PassRecord(name="fuse-gelu", nodes_before=9, nodes_after=1, matched={"erf": 2})
@@ -35,6 +37,7 @@ def following(
     found: str = "",
     where: str = "variant gpu",
     source: Path = Path(),
+    rounds: int = 0,
 ) -> Form | None:
     """The form after a variant of which only plan and passes are known, at a probed batch."""
     unused: Any = None
@@ -70,7 +73,9 @@ def following(
     context: Any = SimpleNamespace(profile=load_profile("edge"))
     state: Any = SimpleNamespace(context=context, announce=lambda text: None)
     error = AotcError(code, "the answers differ", where=where, found=found)
-    return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], state).get("gpu")
+    before = Finding(code="AOTC-N081", what="kernels fail", where="variant gpu")
+    form = Form(plan=plan, findings=(before,) * rounds)
+    return next_forms({"gpu": form}, [(lowered, error)], state).get("gpu")
 
 
 @pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013", "AOTC-R036"])
@@ -111,6 +116,9 @@ def test_nodes_whose_kernel_fails_stay_in_float32(tmp_path: Path) -> None:
     again = following(found.plan, (FUSED,), "AOTC-N001", IMAGES, found=failed, source=source)
     assert again is not None
     assert again.plan == replace(found.plan, cuda=CudaOptions(layout="nchw"))
+    # Where kernels of many kinds fail, it is not they that do.
+    fifth = following(plan, (FUSED,), "AOTC-N001", IMAGES, failed, source=source, rounds=4)
+    assert fifth is not None and fifth.plan == replace(plan, cuda=CudaOptions(layout="nchw"))
     # A node that was made by fusion is none of the source's; sizes without elements go first.
     fused = failed.replace("first_token_28", "attention_1")
     other = following(plan, (FUSED,), "AOTC-N001", found=fused, source=source)
@@ -262,11 +270,48 @@ def test_captured_sizes_of_convolutions_are_apart() -> None:
     """Wherever a session runs more than one size, unless the profile says otherwise."""
     use = SessionUse(cuda=CudaOptions(), operators=("com.microsoft::FusedConv",))
     assert use.apart and not replace(use, operators=("MatMul",)).apart
+    # A generator of images may have transposed ones alone, which are planned as others are.
+    assert replace(use, operators=("Relu", "ConvTranspose")).apart
     assert not replace(use, alone=True).apart
     for sessions in ("one", "each"):
         cuda = CudaOptions(graphs=GraphOptions(sessions=sessions))
         assert replace(use, cuda=cuda).apart == (sessions == "each")
         assert replace(use, cuda=cuda, operators=()).apart == (sessions == "each")
+
+
+def is_alone(
+    captures: tuple[Mapping[str, int], ...],
+    buckets: Mapping[str, int] | None = None,
+    **dims: Dim,
+) -> bool:
+    """Whether a variant that captures so is called with one size, in a domain of these dims."""
+    plan = replace(PLAN, captures=captures, buckets=buckets or {})
+    specialized = SimpleNamespace(
+        passes=(), analyzed=SimpleNamespace(domain=Domain(dims=dims)), plan=plan
+    )
+    claimed = SimpleNamespace(optimized=SimpleNamespace(specialized=specialized, nodes=()))
+    lowered = LoweredModel(
+        partitioned=cast(Any, SimpleNamespace(plan=plan, claimed=claimed)),
+        model=Path(),
+        weights=Path(),
+        files=(),
+        session=SessionSpec(optimization="basic"),
+        memory=cast(Any, SimpleNamespace(weights_bytes=0)),
+    )
+    return lowered.use.alone
+
+
+def test_a_variant_is_alone_where_all_its_calls_have_the_captured_size() -> None:
+    padded = Dim(min=1, max=8, opt=8, buckets=(8,), outside=("pad",), pad_from=1)
+    routed = replace(padded, max=64, outside=("pad", "route"))
+    eight = {"batch": 8}
+    assert is_alone(({},)) and is_alone(({},), batch=Dim(min=8, max=8, opt=8))
+    assert is_alone((eight,), batch=padded)
+    assert not is_alone(({},), batch=Dim(min=1, max=8, opt=8))
+    assert not is_alone((eight, {"batch": 4}), batch=replace(padded, buckets=(4, 8)))
+    # What is routed runs in the same session, without a graph; a static variant has no such calls.
+    assert not is_alone((eight,), batch=routed)
+    assert is_alone((eight,), eight, batch=routed)
 
 
 @pytest.mark.parametrize("code", ["AOTC-P014", "AOTC-P015"])

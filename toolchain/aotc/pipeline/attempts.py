@@ -56,11 +56,14 @@ _COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
+# How often further kinds of nodes stay in float32: what many kernels fail of is not theirs.
+_FAILING_ROUNDS: Final = 4
 _EMPTY_CODES: Final = WRONG | {"AOTC-R005", "AOTC-I126"}
 # As ONNX Runtime tells which node failed, and what its change of layouts adds to the name.
 _FAILED: Final = re.compile(r"while running \S+ node\. Name:'([^']+)'")
 _OF_LAYOUT: Final = re.compile(r"_token_\d+$")
 _EXACT_BLOCKS: Final = "AOTC-N065"
+_FAILING: Final = "AOTC-N081"
 _QUICK_BLOCKS: Final = "the quickest blocks of weights"
 
 
@@ -338,8 +341,11 @@ def _next_form(
     """The form after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
     backend = backend_of(plan.providers[0], state.context.profile.plugins)
-    if backend.half_by_types and plan.half and (failing := failing_nodes(lowered, error)):
-        return _without_half(form, lowered, error, failing, state)
+    rounds = sum(finding.code == _FAILING for finding in form.findings)
+    if backend.half_by_types and plan.half and rounds < _FAILING_ROUNDS:
+        failing = failing_nodes(lowered, error)
+        if failing:
+            return _without_half(form, lowered, error, failing, state)
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
         # A size without elements goes before what makes all others quick; a further range does not.
@@ -465,7 +471,7 @@ def _without_half(
         replaced=form.replaced or lowered,
         findings=(
             *form.findings,
-            Finding(code="AOTC-N081", what=f"{what}{listed(failing)}"[:500], where=where),
+            Finding(code=_FAILING, what=f"{what}{listed(failing)}"[:500], where=where),
         ),
         tried=(
             *form.tried,

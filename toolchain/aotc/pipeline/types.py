@@ -408,9 +408,12 @@ class LoweredModel:
 
     @property
     def _has_one_size(self) -> bool:
-        captured, dims = self.plan.captures, self.analyzed.domain.dims
-        free = {name for name, dim in dims.items() if dim.min != dim.max}
-        return len(captured) == 1 and free <= captured[0].keys()
+        captured, fixed = self.plan.captures, self.plan.buckets
+        domain = self.analyzed.domain
+        # A dim that routes other sizes runs them without a graph, in the same session.
+        routed = {name for name, dim in domain.dims.items() if "route" in dim.outside}
+        free = {name for name, dim in domain.dims.items() if dim.min != dim.max} - fixed.keys()
+        return len(captured) == 1 and not domain.also and free <= captured[0].keys() - routed
 
     @property
     def optimized(self) -> OptimizedModel:

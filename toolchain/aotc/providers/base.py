@@ -140,6 +140,8 @@ WRONG: Final = frozenset({"AOTC-N001", "AOTC-N078", "AOTC-R008", "AOTC-I013", "A
 # Its CUDA graphs cannot be captured, or not beside each other.
 UNCAPTURED: Final = frozenset({"AOTC-P014", "AOTC-P015"})
 _CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
+# Transposed ones are planned as all others are.
+_PLANNED: Final = _CONVOLUTIONS | {"ConvTranspose"}
 
 
 @record
@@ -170,13 +172,18 @@ class SessionUse:
         """
         wanted = self.cuda.graphs.sessions
         return wanted == "each" or (
-            wanted == "auto" and not self.alone and any(map(is_convolution, self.operators))
+            wanted == "auto" and not self.alone and any(map(_is_planned, self.operators))
         )
 
 
 def is_convolution(operator: str) -> bool:
-    """Whether an operator, with or without its domain, is one that cuDNN plans for each size."""
+    """Whether an operator, with or without its domain, is a convolution that is not transposed."""
     return operator.rpartition("::")[2] in _CONVOLUTIONS
+
+
+def _is_planned(operator: str) -> bool:
+    """Whether ONNX Runtime keeps a plan of cuDNN's for the size that the operator ran last."""
+    return operator.rpartition("::")[2] in _PLANNED
 
 
 ANY_USE = SessionUse()
