@@ -1,8 +1,10 @@
-"""Costs of runs, where memory ends before a run of the profiled session does."""
+"""Costs of runs, where memory ends before a run of the profiled session does; kept inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +19,31 @@ from aotc.sizes.reference import Reference
 from aotc.spec.payload import Value
 
 
-def test_a_run_that_has_no_memory_has_no_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is planted is the message of a session that shares the memory with another."""
-    monkeypatch.chdir(tmp_path)
+def relu(folder: Path) -> Reference:
+    """A model of one node and one dim."""
     model = model_of(
         [node("Relu", "x", "y")], [info("x", ["n"])], [info("y", ["n"])], opset=17, ir_version=9
     )
-    path = tmp_path / "relu.onnx"
+    path = folder / "relu.onnx"
     path.write_bytes(model.SerializeToString())
     value: dict[str, Any] = {"kind": "tensor", "dtype": "float32", "shape": ("n",)}
-    reference = Reference(
+    return Reference(
         model=path,
         graph=path,
-        weights=tmp_path,
+        weights=folder,
         symbols=Symbols(declared=(Value(name="x", **value),)),
         outputs=(Value(name="y", **value),),
         hints={},
         seed=1,
     )
+
+
+def test_a_run_that_has_no_memory_has_no_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is planted is the message of a session that shares the memory with another."""
+    monkeypatch.chdir(tmp_path)
+    reference = relu(tmp_path)
     real = sessions.run
 
     def run(session: Any, inputs: Mapping[str, Any], **options: Any) -> Any:
@@ -52,3 +59,28 @@ def test_a_run_that_has_no_memory_has_no_cost(
     assert small is not None
     assert small.activation_bytes == 16
     assert (large, after) == (None, None)
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("room", [0, 1 << 10, 1 << 20])
+def test_inputs_are_given_to_all_threads_that_ask_for_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Whether they are kept, or make room for those of other sizes."""
+    monkeypatch.setattr(references, "_MAX_MADE", room)
+    reference = relu(tmp_path)
+    sizes = [1 + number % 40 for number in range(800)]
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: reference.inputs_at({"n": n})["x"], sizes))
+    assert [each.shape for each in made] == [(n,) for n in sizes]
+    firsts = {n: reference.inputs_at({"n": n})["x"] for n in sizes}
+    assert all((each == firsts[n]).all() for n, each in zip(sizes, made, strict=True))
