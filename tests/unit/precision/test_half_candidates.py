@@ -116,3 +116,16 @@ def test_ranges_of_one_graph_are_observed_once(
     # Of another graph nothing is known: all of it is out of range now.
     with pytest.raises(AotcError, match="no node can compute in float16"):
         to_half(network(), asked, b"another graph")
+
+
+def test_ranges_that_cannot_be_observed_are_told_of_each_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**request(tmp_path, stored_only=False), "ranges": str(tmp_path / "ranges")}
+    (tmp_path / "ranges").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for where in ("variant v", "variant w"):
+        told = {**asked, "references": [], "where": where}
+        _, findings = to_half(network(), told, b"one graph")
+        assert [(each.code, each.where) for each in findings] == [("AOTC-N013", where)]
+    assert len(list((tmp_path / "ranges").iterdir())) == 1

@@ -477,7 +477,9 @@ def _seen_before(
     kept = Path(request["ranges"]) / name
     if kept.is_file():
         largest, noticed = json.loads(kept.read_text())
-        return largest, tuple(decode(Finding, item) for item in noticed)
+        found = (decode(Finding, item) for item in noticed)
+        # It was another variant's, perhaps.
+        return largest, tuple(replace(each, where=request["where"]) for each in found)
     largest, findings = largest_values(model, request)
     # Another variant may look for it now.
     Path(name).write_text(json.dumps([largest, [encode(item) for item in findings]]))
