@@ -600,9 +600,12 @@ def prove_job(request: Json) -> Json:
         )
     pool.shutdown()
     device_bytes = memory_taken(free)
+    together = slices.worst()
+    # Side by side, they were compared in any order.
+    compared = dict.fromkeys(error.output for each in comparisons for error in each.outputs)
     judged = {
         "comparisons": [encode(item) for item in comparisons],
-        "together": {name: encode(found) for name, found in slices.worst().items()},
+        "together": {name: encode(together[name]) for name in compared if name in together},
         "with_second": any(reference["second"] for reference in request["references"]),
     }
     if _fails_by_slices(judged) and not judged["with_second"]:
