@@ -76,6 +76,7 @@ def test_inputs_are_given_to_all_threads_that_ask_for_them_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """Whether they are kept, or make room for those of other sizes."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(references, "_MAX_MADE", room)
     reference = relu(tmp_path)
     sizes = [1 + number % 40 for number in range(800)]
