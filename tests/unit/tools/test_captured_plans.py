@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import yaml
@@ -67,19 +68,21 @@ def test_without_captures_they_are_variants(learned: Learned) -> None:
     assert found.profile.variant_count() == chosen.variants > 1
 
 
+def save(node: onnx.NodeProto, shape: list[str | int], folder: Path, **weights: Any) -> None:
+    """A model of one node, whose input and output have one shape."""
+    helper = onnx.helper
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "graph", ends[:1], ends[1:], constants)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "m.onnx")
+
+
 @pytest.fixture
 def request_on_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the worker is asked, with the host's memory in place of a GPU's: the same path."""
-    helper = onnx.helper
     shape = ["seq", 4]
-    graph = helper.make_graph(
-        [helper.make_node("Tanh", ["x"], ["y"], name="squash")],
-        "graph",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
-    )
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    save(onnx.helper.make_node("Tanh", ["x"], ["y"], name="squash"), shape, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(CudaPlace, "device", lambda self: HostDevice())
     return {
@@ -100,7 +103,6 @@ def request_on_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "plugins": {},
         "precision": "keep",
         "captures": True,
-        "sessions": "one",
         "cuda_options": {},
         "fuses": False,
     }
@@ -115,6 +117,24 @@ def test_replays_are_measured_where_they_can_be(request_on_host: dict[str, Any])
     assert bench._dynamic is None and bench.dynamic({"seq": 5}) > 0
     assert bench._captured._runner.captured == ({"seq": 3},)
     assert _Bench({**request_on_host, "captures": False})._captured is None
+
+
+def test_convolutions_are_measured_with_the_sessions_that_they_are_built_with(
+    request_on_host: dict[str, Any], tmp_path: Path
+) -> None:
+    """Another size in the session would free what a captured graph launches."""
+
+    def sessions(stated: Mapping[str, Any]) -> str:
+        captured = _Bench({**request_on_host, "cuda_options": {"graphs": stated}})._captured
+        assert captured is not None
+        return captured._runner.graphs.sessions
+
+    assert [sessions({}), sessions({"sessions": "each"})] == ["one", "each"]
+    shape = ["seq", 1, 4]
+    request_on_host["inputs"][0]["shape"] = shape
+    kernel = np.ones((1, 1, 1), np.float32)
+    save(onnx.helper.make_node("Conv", ["x", "w"], ["y"], name="c"), shape, tmp_path, w=kernel)
+    assert [sessions({}), sessions({"sessions": "one"})] == ["each", "one"]
 
 
 @pytest.mark.parametrize("captures", [True, False])

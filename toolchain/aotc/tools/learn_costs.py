@@ -312,7 +312,6 @@ def measure(
             "keep_float32": list(wanted_in_float32(variant, profile)),
             "quantized": source.capture.quantized,
             "captures": profile.captures_sizes(variant),
-            "sessions": "each" if cuda.graphs.sessions == "each" else "one",
             "cuda_options": encode(cuda),
             "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
         },
@@ -448,7 +447,9 @@ class _Bench:
         self._spec = session_spec(backends, request["precision"], use)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
-            CapturedRuns(partial(self._open, self._model), tuple(dims), request["sessions"])
+            CapturedRuns(
+                partial(self._open, self._model), tuple(dims), "each" if use.apart else "one"
+            )
             if request["captures"] and runs
             else None
         )
