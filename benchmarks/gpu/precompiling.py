@@ -35,7 +35,7 @@ def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> li
             "settings": settings.to_json(),
             "network": name,
             "precision": precision,
-            "batches": settings.batches(NETWORKS[name], only),
+            "batches": [n for n in settings.batches(NETWORKS[name], only) if only.batch(n)],
         }
         try:
             one_record(

@@ -45,7 +45,11 @@ def each_case(run: Run, row: str, function: str, environment: dict[str, str] | N
         batches = settings.batches(network, run.only)
         for precision in settings.precisions(network, run.only):
             cases = {case_name(name, precision, batch): batch for batch in batches}
-            wanted = {case: batch for case, batch in cases.items() if run.wants(row, case)}
+            wanted = {
+                case: batch
+                for case, batch in cases.items()
+                if run.only.batch(batch) and run.wants(row, case)
+            }
             if not wanted:
                 continue
             with run.guarded(row, wanted):
