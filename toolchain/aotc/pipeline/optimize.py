@@ -437,7 +437,8 @@ def optimize_job(request: Json) -> Json:
             write_weights(model)
         if request["half"]:
             full = model.SerializeToString(deterministic=True)
-            made_of = f"{level} ".encode() + graph.read_bytes()
+            # Quantized forms may differ in their weights alone.
+            made_of = f"{level} {request['weights']} ".encode() + graph.read_bytes()
             change, noticed = to_half(model, request["half"], made_of)
             records += (change,)
             findings += noticed
