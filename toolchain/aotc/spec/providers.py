@@ -372,8 +372,8 @@ class GraphOptions:
     sessions: Annotated[
         WantedSessions,
         "of captured sizes: one for all of them; each: one for each size, with its own copy of the "
-        "weights; auto: each for graphs with convolutions whose calls have several sizes, and where "
-        "a build finds that graphs crash or differ beside others; else one",
+        "weights; auto: each for graphs with convolutions whose calls have several sizes, and "
+        "where a build finds that graphs crash or differ beside others; else one",
     ] = "auto"
 
 
