@@ -419,7 +419,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Raise the budget, or use a profile with a native variant."),
     ("AOTC-M004", "device has too little memory", NO,
      "The memory of the GPU is not enough for the weights, for the activations of a call, or for its buffers.",
-     "Free memory on the device, capture fewer or smaller sizes (cuda.graphs), or choose another GPU."),
+     "Free memory on the device, capture fewer or smaller sizes (cuda.graphs; each of a graph with convolutions has "
+     "weights of its own, unless 'sessions: one' is stated), or choose another GPU."),
     ("AOTC-M005", "lower precision is not as fast as its budget says", NO,
      "The profile limits with budgets.speedup how many times as fast a variant in a lower precision must be as the same "
      "variant in 'keep'. The median of the ratios that were measured in turn is below it, or no lower precision that "
