@@ -47,6 +47,7 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             **{"empties": True, "further": True, "done": [], "spent": 0.0},
             **{"side_by_side": True, "seeded": False, "custom_ops": False},
             "probe": encode(ProbeLimits()),
+            "conditions": [],
             "parity": encode(ParitySpec()),
         }
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.registry import Registry
+from aotc.base.text import is_utf8
 from aotc.sources.base import Importer
 
 GROUP: Final = "aotc.importers"
@@ -35,7 +36,8 @@ def importer_of(source: str | Path | bytes) -> Importer | None:
     if isinstance(source, bytes):
         return None
     text = str(source)
-    if text.lower().endswith(_ONNX):
+    # Where neither can be a path, it is none of theirs.
+    if text.lower().endswith(_ONNX) or "\0" in text or not is_utf8(text):
         return None
     for name in IMPORTERS:
         importer: Importer = IMPORTERS.load(name)()
