@@ -1,6 +1,6 @@
 """Architectures that people build, with no flags and at five sizes that they have.
 
-It takes an hour: `make test-zoo`.  What is built is in `zoo_models.py`, how in `zoo_runs.py`.
+It takes half an hour: `make test-zoo`.  What is built is in `zoo_models.py`, how in `zoo_runs.py`.
 """
 
 from __future__ import annotations
