@@ -57,7 +57,7 @@ test-sources: TESTS := tests/sources
 test-sources: $(VENV)-sources/.sources  ## sources of builds (PyTorch, JAX, scikit-learn …), or TESTS=…
 	$(VENV)-sources/bin/$(PYTEST) $(TESTS)
 
-test-zoo: $(VENV)-sources/.sources  ## 30 architectures, built with no flags and called at five sizes (an hour)
+test-zoo: $(VENV)-sources/.sources  ## 33 architectures, built with no flags and called at five sizes (half an hour)
 	$(VENV)-sources/bin/python -m pytest -q -m slow tests/sources/test_zoo.py
 
 # As an AMD EPYC with AVX2 shows itself: no AVX-512, VNNI or AMX, and OpenVINO offers no device.

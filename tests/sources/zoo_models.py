@@ -187,6 +187,19 @@ ENTRIES: tuple[Entry, ...] = (
         sizes=image_sizes(*SQUARE),
     ),
     Entry(
+        name="dinov2",
+        write=folder_of(
+            "Dinov2Model",
+            "Dinov2Config",
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            image_size=32,
+            patch_size=8,
+        ),
+        sizes=image_sizes((32, 32), (48, 64), (96, 40), (64, 64), (56, 80)),
+    ),
+    Entry(
         name="swin",
         write=folder_of(
             "SwinForImageClassification",
@@ -292,6 +305,20 @@ ENTRIES: tuple[Entry, ...] = (
             },
         ),
         sizes=text_sizes(),
+    ),
+    Entry(
+        name="roberta",
+        write=folder_of("RobertaModel", "RobertaConfig", **TEXT | {"pad_token_id": 1}),
+        sizes=text_sizes(62),
+    ),
+    Entry(
+        name="longformer",
+        write=folder_of(
+            "LongformerForSequenceClassification",
+            "LongformerConfig",
+            **TEXT | {"pad_token_id": 1, "attention_window": 8},
+        ),
+        sizes=text_sizes(62),
     ),
     Entry(
         name="distilbert",

@@ -229,7 +229,22 @@ def _tried(model: LoadedModel) -> LoadedModel:
     tried = replace(model, described=free, static=tuple(static), kept=tuple(kept))
     limits = {name: _limit(tried, name, dim) for name, dim in free.dims.items()}
     dims = {name: replace(dim, max=limits[name]) for name, dim in free.dims.items()}
-    return replace(tried, described=replace(free, dims=dims))
+    return _with_unequal_sides(replace(tried, described=replace(free, dims=dims)))
+
+
+def _with_unequal_sides(model: LoadedModel) -> LoadedModel:
+    """The model with an example whose height is not its width: torch.export may make them one."""
+    dims = model.described.dims
+    height, width = dims.get("height"), dims.get("width")
+    if height is None or width is None or height.example != width.example:
+        return model
+    wider = {**dims, "width": replace(width, example=width.other)}
+    found = replace(model, described=replace(model.described, dims=wider))
+    try:
+        model_call(found, found.described.arrays({}))
+    except Exception:
+        return model
+    return found
 
 
 def _limit(model: LoadedModel, name: str, dim: FreeDim) -> int | None:
@@ -407,8 +422,9 @@ def _rename_dims(
             if isinstance(dim, int):
                 static.append(StaticDim(input=value.name, axis=axis, size=dim, asked=asked))
                 continue
-            names.setdefault(str(dim.value), asked)
-            free.setdefault(asked, []).append(f"{value.name}.{axis}")
+            # Dims that are one in the program have the name of the first.
+            name = names.setdefault(str(dim.value), asked)
+            free.setdefault(name, []).append(f"{value.name}.{axis}")
     parts = {text: name for text, name in names.items() if text.isidentifier()}
     for two in (("sequence", "past_sequence"), ("past_sequence", "sequence")):
         names[" + ".join(two)] = "total_sequence"
