@@ -254,3 +254,10 @@ def test_the_record_of_a_folder_is_plain_data(tmp_path: Path) -> None:
     found = read_hub_folder(folder_of(tmp_path))
     assert isinstance(found, HubFolder)
     assert found.weights[0].size == (tmp_path / "bert" / "model.safetensors").stat().st_size
+
+
+def test_a_header_with_an_endless_place_is_damaged(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    text = b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 1e999]}}'
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    assert refusal(folder).code == "AOTC-I145"

@@ -34,6 +34,8 @@ def test_holds(text: str, holding: list[int]) -> None:
         "[n for n in (1,)] == n",
         "n ** n == 1",
         "n == 'a'",
+        "min() == n",
+        "max(n) == 1",
         "n / 2 == 1",
         "1 == 1",
         "n ==",

@@ -328,7 +328,10 @@ def _safetensors(path: Path) -> WeightsFile:
         )
         if needed != size:
             raise ValueError(f"it has {size} bytes, where its header tells of {needed}")
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, IndexError, AttributeError),
+        *(RecursionError, OverflowError),
+    ) as error:
         pointer = _is_pointer(path)
         raise AotcError(
             "AOTC-I145",

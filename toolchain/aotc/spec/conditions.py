@@ -156,6 +156,8 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> Any:
             numbers = [_value(left, sizes), *(_value(other, sizes) for other in others)]
             pairs = zip(ops, numbers, numbers[1:], strict=False)
             return all(_COMPARED[type(op)](one, other) for op, one, other in pairs)
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLED:
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as arguments, keywords=[]) if (
+            name in _CALLED
+        ):
             return _CALLED[name](*(_value(argument, sizes) for argument in arguments))
     raise ValueError(ast.dump(node))
