@@ -154,11 +154,53 @@ def test_weights_of_other_shapes_are_refused(bert: Path, tmp_path: Path) -> None
     assert raised.value.code == "AOTC-I146"
 
 
-@pytest.mark.parametrize("name", ["BertForNothing", "logging"])
+@pytest.mark.parametrize("name", ["BertForNothing", "logging", "BertTokenizer"])
 def test_a_class_that_the_library_lacks_is_refused(bert: Path, tmp_path: Path, name: str) -> None:
     source = shutil.copytree(bert, tmp_path / "other")
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "architectures": [name]}))
+    with pytest.raises(AotcError) as raised:
+        load_model(read_hub_folder(source))
+    assert raised.value.code == "AOTC-I141"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"hidden_size": "x"}, {"num_attention_heads": 0}, {"hidden_act": "os.system"}],
+    ids=["type", "zero", "name"],
+)
+def test_values_that_the_library_does_not_take_are_refused(
+    bert: Path, tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    source = shutil.copytree(bert, tmp_path / "stated")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, **stated}))
+    with pytest.raises(AotcError) as raised:
+        load_model(read_hub_folder(source))
+    assert raised.value.code == "AOTC-I146"
+
+
+@pytest.mark.parametrize("wanted", ["kernels-community/flash-attn", "flash_attention_2"])
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_kernels_that_a_config_asks_for_are_not_fetched(
+    bert: Path, tmp_path: Path, key: str, wanted: str
+) -> None:
+    source = shutil.copytree(bert, tmp_path / "kernels")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, key: wanted}))
+    model = load_model(read_hub_folder(source), tried=False)
+    assert model.module.config._attn_implementation == "sdpa"
+
+
+def test_a_pipeline_is_no_model(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    source = tmp_path / "pipeline"
+    source.mkdir()
+    save_file({"a": torch.zeros(1)}, source / "diffusion_pytorch_model.safetensors")
+    stated = {"_class_name": "DiffusionPipeline", "_diffusers_version": "0.42.1"}
+    (source / "config.json").write_text(json.dumps(stated))
     with pytest.raises(AotcError) as raised:
         load_model(read_hub_folder(source))
     assert raised.value.code == "AOTC-I141"

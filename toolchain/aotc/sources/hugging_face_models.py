@@ -99,25 +99,39 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
         import diffusers as library
 
         library.utils.logging.set_verbosity_error()
+        kind = library.ModelMixin
     else:
         import transformers as library
 
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
-    found = (
-        _own_class(hub) if hub.custom_code and trusted else getattr(library, hub.architecture, None)
-    )
-    if found is None or not hasattr(found, "from_pretrained"):
+        kind = library.PreTrainedModel
+    try:
+        found = (
+            _own_class(hub)
+            if hub.custom_code and trusted
+            else getattr(library, hub.architecture, None)
+        )
+    except ImportError as error:
+        raise _unloaded(hub, error) from error
+    # Others are read from files that were not looked at, such as pipelines and tokenizers.
+    if not isinstance(found, type) or not issubclass(found, kind):
         raise AotcError(
             "AOTC-I141",
             f"{hub.library} {library.__version__} has no model {hub.architecture}",
             where=str(Path(hub.folder) / CONFIG),
-            expected=f"a class of {hub.library}",
+            expected=f"a class of models of {hub.library}",
             found=hub.architecture,
         )
     more: dict[str, Any] = {"torch_dtype": torch.float32}
     if hub.library == "transformers":
-        more = {"dtype": torch.float32, "trust_remote_code": bool(hub.custom_code) and trusted}
+        # What a config asks for may be a kernel of the hub, which is code.
+        more = {
+            "dtype": torch.float32,
+            "trust_remote_code": bool(hub.custom_code) and trusted,
+            "attn_implementation": None,
+            "experts_implementation": None,
+        }
     try:
         module, loaded = found.from_pretrained(
             hub.folder,
@@ -126,13 +140,11 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
             output_loading_info=True,
             **more,
         )
-    except (RuntimeError, ValueError, OSError) as error:
-        raise AotcError(
-            "AOTC-I146",
-            f"{hub.library} cannot load {hub.architecture} from {Path(hub.folder).name}",
-            where=hub.folder,
-            found=_first_line(error),
-        ) from error
+    except MemoryError:
+        raise
+    # Libraries check the values of a config by errors of many kinds, some of their own.
+    except Exception as error:
+        raise _unloaded(hub, error) from error
     missing = sorted(map(str, loaded.get("missing_keys", ())))
     if missing:
         raise AotcError(
@@ -144,6 +156,15 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
             found=f"{sum(len(file.tensors) for file in hub.weights)} tensors",
         )
     return module
+
+
+def _unloaded(hub: HubFolder, error: Exception) -> AotcError:
+    return AotcError(
+        "AOTC-I146",
+        f"{hub.library} cannot load {hub.architecture} from {Path(hub.folder).name}",
+        where=hub.folder,
+        found=_first_line(error),
+    )
 
 
 def _tokenizer_inputs(hub: HubFolder) -> tuple[str, ...]:
