@@ -169,6 +169,30 @@ def test_pipeline_answers_as_the_library_does(
         assert far.max() <= (0.1001 if make in OTHER_WAY else 1e-4)
 
 
+@pytest.mark.parametrize("names", [("no", "yes"), (False, True)], ids=["texts", "truths"])
+def test_labels_have_the_types_of_the_exported_model(
+    tmp_path: Path, names: tuple[Any, Any]
+) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    from aotc.sources.sklearn_estimators import capture_estimator, estimator_answers
+
+    rows, kinds = iris()
+    # A data frame's column of texts has this type.
+    chosen = np.array([names[int(kind > 1)] for kind in kinds])
+    chosen = chosen.astype(object) if chosen.dtype.kind == "U" else chosen
+    estimator = LogisticRegression().fit(rows, chosen)
+    captured = capture_estimator(estimator, tmp_path, {})
+    given = numbers(rows)
+    own = estimator_answers(estimator, captured.outputs)(given)
+    session = ort.InferenceSession(tmp_path / captured.model)
+    (exported,) = session.run(["label"], given)
+    np.savez(tmp_path / "first.npz", label=own["label"])
+    with np.load(tmp_path / "first.npz", allow_pickle=False) as kept:
+        assert np.array_equal(kept["label"], exported.astype(kept["label"].dtype))
+    assert own["label"].dtype.kind == ("U" if names[0] == "no" else "i")
+
+
 def test_trees_behind_other_steps_are_told(tmp_path: Path) -> None:
     from skops import io
 

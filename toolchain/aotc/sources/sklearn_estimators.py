@@ -414,11 +414,18 @@ def given_rows(arrays: Mapping[str, Any], columns: Columns) -> Any:
     return rows
 
 
+def _plain_labels(labels: Any) -> Any:
+    """Labels in the types that the exported model has: texts instead of objects, and integers."""
+    if labels.dtype.kind == "O":
+        return labels.astype(str)
+    return labels.astype("int64") if labels.dtype.kind in "bu" else labels
+
+
 def _prediction(estimator: Any, output: str, rows: Any) -> Any:
     import numpy as np
 
     if output == "label":
-        labels = np.asarray(estimator.predict(rows))
+        labels = _plain_labels(np.asarray(estimator.predict(rows)))
         return labels.reshape(-1, 1) if _is(estimator, "outlier_detector") else labels
     if output == "probabilities":
         if hasattr(estimator, "predict_proba"):
