@@ -17,6 +17,7 @@ from aotc import inspect
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.cli.main import main
+from aotc.sources.registry import importer_of
 from aotc.spec.profile_files import load_profile
 
 
@@ -101,6 +102,52 @@ def test_missing_package_is_named_with_its_extra(bench: Workbench, toys: Path) -
     error = refusal("AOTC-I019", bench.build, source, "needs")
     assert error.what == "a toy needs the package no_such_toy_module"
     assert "'.[toy]'" in error.fix
+
+
+def test_what_a_framework_ends_with_is_told(bench: Workbench, toys: Path) -> None:
+    source = toy(toys, "breaks", factor=2.0, breaks="weights")
+    error = refusal("AOTC-I121", bench.build, source, "breaks")
+    assert (error.where, error.found) == ("breaks.toy", "KeyError: 'weights'")
+    source = toy(toys, "broken", factor=2.0, broken="weights", dims={"n": 2})
+    error = refusal("AOTC-I121", bench.build, source, "broken")
+    assert error.found == "KeyError: 'weights'"
+    source = toy(toys, "other", factor=2.0, needs="no_such_other_module")
+    error = refusal("AOTC-I121", bench.build, source, "other")
+    assert error.what == "a toy needs the package no_such_other_module"
+
+
+def test_output_without_an_answer_is_not_taken_for_a_proof(bench: Workbench, toys: Path) -> None:
+    source = toy(toys, "silent", factor=2.0, silent=True, dims={"n": 2})
+    error = refusal("AOTC-I126", bench.build, source, "silent")
+    assert error.found == "KeyError: 'y'"
+
+
+def test_nothing_is_kept_of_trusted_code(
+    bench: Workbench, toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
+    source = toy(toys, "own", factor=2.0, runs_code=True, dims={"n": 2})
+    for _ in range(2):
+        assert not bench.build(source, "own", trust_source=True, force=True).report.cached
+    refusal("AOTC-I127", bench.build, source, "own", force=True)
+
+
+def test_what_cannot_be_looked_at_is_no_importers(toys: Path) -> None:
+    assert importer_of("a" * 5000) is None
+    assert importer_of(f"{'a' * 5000}:make") is None
+
+
+def test_importer_that_cannot_be_loaded_is_in_nobodys_way(
+    toys: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "broken-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text("[aotc.importers]\nbroken = no_such_module:Broken\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importer_of("model") is None
+    found = importer_of(toy(toys, "beside", factor=2.0))
+    assert found is not None and found.name == "toy"
 
 
 def test_code_is_run_where_it_is_trusted_alone(bench: Workbench, toys: Path) -> None:

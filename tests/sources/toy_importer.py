@@ -34,6 +34,8 @@ class Toy(Importer):
         from onnx import TensorProto, helper, numpy_helper
 
         stated = _stated(request)
+        if "breaks" in stated:
+            raise KeyError(stated["breaks"])
         if "needs" in stated:
             __import__(stated["needs"])
         if stated.get("runs_code") and not request.trusted:
@@ -78,11 +80,15 @@ class Toy(Importer):
         import numpy as np
 
         stated = _stated(request)
+        if "broken" in stated:
+            raise KeyError(stated["broken"])
 
         def answer(given: Any) -> Any:
             rows = len(given["x"])
             if rows in stated.get("fails_at", ()) or rows > stated.get("fails_above", rows):
                 raise RuntimeError(f"toys take no {rows} rows")
+            if stated.get("silent"):
+                return {}
             wrong = stated.get("wrong_below", 0) > rows
             return {"y": given["x"] * np.float32(stated["factor"] + wrong)}
 

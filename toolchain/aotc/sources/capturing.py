@@ -127,6 +127,10 @@ def capture_job(request: Json) -> Json:
         captured = importer.capture(asked, Path.cwd())
     except ModuleNotFoundError as error:
         raise _missing(error, importer) from None
+    except (AotcError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise _failed(error, importer, asked) from None
     framework = replace(captured.framework, network=network, shut_in=shut_in)
     if not framework.files:
         files = _described(importer.files(asked.source), asked.source)
@@ -169,12 +173,17 @@ def answers_job(request: Json) -> Json:
         answer = importer.answering(asked, Path(request["folder"]), captured)
     except ModuleNotFoundError as error:
         raise _missing(error, importer) from None
+    except (AotcError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise _failed(error, importer, asked) from None
     found: list[Json] = []
     for number, item in enumerate(request["fixtures"]):
         given = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
         types = {name: values.load(Path(path)) for name, path in item["outputs"].items()}
         try:
-            outputs = {name: _as(types[name], each) for name, each in answer(given).items()}
+            answered = dict(answer(given))
+            outputs = {name: _as(types[name], answered[name]) for name in types}
         except Exception as error:
             found.append({"error": _first_line(error)})
             continue
@@ -225,11 +234,32 @@ def _as(exported: Data, own: Data) -> Data:
 def _missing(error: ModuleNotFoundError, importer: Importer) -> Exception:
     missing = (error.name or "").partition(".")[0]
     if missing not in importer.modules:
-        return error
+        return AotcError(
+            "AOTC-I121",
+            f"{importer.title} needs the package {missing or 'that is named'}",
+            found=str(error)[:300],
+            fix=f"Install it: pip install {missing}." if missing else "",
+        )
     return AotcError(
         "AOTC-I019",
         f"{importer.title} needs the package {missing}",
         fix=install_extra(importer.extra),
+    )
+
+
+def _failed(error: Exception, importer: Importer, asked: CaptureRequest) -> AotcError:
+    """What a framework or an exporter ended with of which its importer knows nothing.
+
+    The log of the process has all of it.
+    """
+    import traceback
+
+    traceback.print_exception(error)
+    return AotcError(
+        "AOTC-I121",
+        f"{importer.name} cannot read or export {importer.title}",
+        where=Path(asked.source).name,
+        found=_first_line(error),
     )
 
 

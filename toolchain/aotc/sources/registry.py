@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -41,13 +43,25 @@ def importer_of(source: str | Path | bytes) -> Importer | None:
         return None
     for name in IMPORTERS:
         importer: Importer = IMPORTERS.load(name)()
-        if importer.recognizes(text):
-            return importer
-    for entry in metadata.entry_points(group=GROUP):
-        importer = entry.load()()
-        if importer.recognizes(text):
-            return importer
+        # What cannot be looked at is told of by who opens it.
+        with contextlib.suppress(OSError):
+            if importer.recognizes(text):
+                return importer
+    for importer in _of_others():
+        with contextlib.suppress(Exception):
+            if importer.recognizes(text):
+                return importer
     return None
+
+
+def _of_others() -> Iterator[Importer]:
+    """The importers of other packages, without those that fail: any command may come by here."""
+    for entry in metadata.entry_points(group=GROUP):
+        try:
+            importer: Importer = entry.load()()
+        except Exception:
+            continue
+        yield importer
 
 
 def importer_named(name: str) -> Importer:
@@ -55,9 +69,9 @@ def importer_named(name: str) -> Importer:
     if name in IMPORTERS:
         importer: Importer = IMPORTERS.load(name)()
         return importer
-    for entry in metadata.entry_points(group=GROUP, name=name):
-        other: Importer = entry.load()()
-        return other
+    for other in _of_others():
+        if other.name == name:
+            return other
     raise LookupError(f"there is no importer {name!r}")
 
 
