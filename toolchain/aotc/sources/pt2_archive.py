@@ -57,6 +57,11 @@ _OF_THE_WRITER: Final = (".data/version", ".data/serialization_id", ".format_ver
 _MAX_SMALL: Final = 1 << 10
 _MAX_TAIL: Final = 1 << 20
 _MAX_SAMPLES: Final = 1 << 30
+# A record of the list of an archive's files, with PyTorch's mark as the name.
+_LISTED: Final = re.compile(
+    rb"PK\x01\x02.{42}(?:[^/]{1,255}/)?(?:archive_format|serialized_exported_program\.json)",
+    re.DOTALL,
+)
 
 # Bytes of an element, by PyTorch's number and name of its type.
 _TYPES: Final[Mapping[int, tuple[str, int]]] = {
@@ -310,8 +315,7 @@ def looks_like_pt2(path: Path) -> bool:
     with contextlib.suppress(OSError), open_plain(path) as file:
         if file.read(4) == b"PK\3\4":
             file.seek(max(0, file.seek(0, 2) - _MAX_TAIL))
-            tail = file.read()
-            return b"archive_format" in tail or b"serialized_exported_program.json" in tail
+            return _LISTED.search(file.read()) is not None
     return False
 
 
