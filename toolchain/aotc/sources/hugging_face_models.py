@@ -115,7 +115,7 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
     except ImportError as error:
         raise _unloaded(hub, error) from error
     # Others are read from files that were not looked at, such as pipelines and tokenizers.
-    if not isinstance(found, type) or not issubclass(found, kind):
+    if not inspect.isclass(found) or not issubclass(found, kind):
         raise AotcError(
             "AOTC-I141",
             f"{hub.library} {library.__version__} has no model {hub.architecture}",

@@ -57,11 +57,10 @@ def importer_of(source: str | Path | bytes) -> Importer | None:
 def _of_others() -> Iterator[Importer]:
     """The importers of other packages, without those that fail: any command may come by here."""
     for entry in metadata.entry_points(group=GROUP):
-        try:
-            importer: Importer = entry.load()()
-        except Exception:
-            continue
-        yield importer
+        found: list[Importer] = []
+        with contextlib.suppress(Exception):
+            found.append(entry.load()())
+        yield from found
 
 
 def importer_named(name: str) -> Importer:
