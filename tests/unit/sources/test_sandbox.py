@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,7 @@ tries("link", lambda: (other / "link").symlink_to("file"))
 tries("folder", lambda: (other / "folder").mkdir())
 tries("move", lambda: (own / "moved").rename(other / "moved"))
 tries("read", lambda: (other / "file").read_text())
+tries("signal", lambda: os.kill(os.getppid(), 0))
 tries("program", lambda: os.execv("/bin/true", ["true"]))
 """
 FORBIDDEN = ("write", "overwrite", "truncate", "remove", "link", "folder", "move", "program")
@@ -69,6 +72,8 @@ def test_what_is_left(tmp_path: Path) -> None:
     if said["shut in"] == "True":
         assert {said[name] for name in FORBIDDEN} == {"no"}, said
         assert said["read"] == "yes"
+        release = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+        assert said["signal"] == ("no" if release >= (6, 12) else "yes")
         assert {path.name for path in other.iterdir()} == {"file"}
         assert (other / "file").read_text() == "1"
     missing = [

@@ -4,7 +4,8 @@ What reads a stranger's file runs no code of it, as far as anyone knows; this is
 knows yet, such as an operator of PyTorch with a fault.  Nothing needs privileges: a namespace of
 users grants one of networks, and Landlock restricts whoever asks for it.  Where the system grants
 neither, the process goes on, and says so.  Both are for good, and for this thread and what it
-starts: call them in a process of one thread.
+starts: call them in a process of one thread.  What is left are sockets that have a path: a service
+of this machine which listens on one that this user may open.
 """
 
 from __future__ import annotations
@@ -35,11 +36,18 @@ _WRITE: Final = 1 << 1
 _CHANGES: Final = sum(1 << bit for bit in range(4, 13))
 _SINCE: Final = ((2, 1 << 13), (3, 1 << 14))
 _TRUNCATE: Final = 1 << 14
+# Sockets without a file, and signals, of processes that are not shut in with it: since version 6.
+_SCOPED_SINCE: Final = 6
+_SCOPED: Final = 0b11
 _ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
 
 
 class _Beneath(ctypes.Structure):
@@ -74,7 +82,7 @@ def _interfaces() -> set[str]:
 def only_writing_in(folder: Path) -> bool:
     """Write only in `folder` from now on, and start no program; false where that is not granted.
 
-    Temporary files are made in it, too.
+    Temporary files are made in it, too.  Since Linux 6.12 no other process gets a signal of it.
     """
     if sys.platform != "linux":
         return False
@@ -86,7 +94,8 @@ def only_writing_in(folder: Path) -> bool:
         return False
     handled = _EXECUTE | _WRITE | _CHANGES
     handled |= sum(right for since, right in _SINCE if version >= since)
-    rules = _Ruleset(handled)
+    rules = _Ruleset(handled, 0, _SCOPED if version >= _SCOPED_SINCE else 0)
+    # Of those that are longer than it knows, an older kernel takes what is zero behind.
     ruleset = call(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)), 0)
     if ruleset < 0:
         return False
