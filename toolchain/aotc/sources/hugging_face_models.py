@@ -107,7 +107,7 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
         library.logging.disable_progress_bar()
         kind = library.PreTrainedModel
     try:
-        found = (
+        found: Any = (
             _own_class(hub)
             if hub.custom_code and trusted
             else getattr(library, hub.architecture, None)
@@ -115,7 +115,8 @@ def _from_folder(hub: HubFolder, *, trusted: bool) -> Any:
     except ImportError as error:
         raise _unloaded(hub, error) from error
     # Others are read from files that were not looked at, such as pipelines and tokenizers.
-    if not inspect.isclass(found) or not issubclass(found, kind):
+    is_model = inspect.isclass(found) and issubclass(found, kind)
+    if not is_model:
         raise AotcError(
             "AOTC-I141",
             f"{hub.library} {library.__version__} has no model {hub.architecture}",
