@@ -293,8 +293,14 @@ def against_framework(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedMod
             raise _with_others(refused)
         analyzed = fewer[0]
         left_out = [replace(fewer[1], what=fewer[1].what.replace("a variant", "the framework"))]
-        names = {run.name for run in analyzed.references}
-        runs = [run for run in runs if run.name in names]
+        known = {run.name for run in runs}
+        claimed = still_claimed(runs, analyzed.references)
+        runs = list(claimed.values())
+        comparisons = tuple(
+            replace(each, fixture=claimed[each.fixture].name) if each.fixture in claimed else each
+            for each in comparisons
+            if each.fixture in claimed or each.fixture not in known
+        )
     state.journal.noticed(left_out)
     exact = state.context.profile.gates.against == "float64"
     return replace(
@@ -304,6 +310,22 @@ def against_framework(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedMod
         exported=comparisons,
         findings=(*analyzed.findings, *left_out),
     )
+
+
+def still_claimed(
+    runs: Sequence[ReferenceRun], references: Sequence[ReferenceRun]
+) -> dict[str, ReferenceRun]:
+    """Of `runs`, by name, those that are of `references`, with the names that these have now.
+
+    Ranges that are left are numbered anew, so that a name may be another run's.
+    """
+    names = {run.first_output: run.name for run in references}
+    of_exported = {run.name: next(iter(run.exported.values())) for run in runs}
+    return {
+        run.name: replace(run, name=names[of_exported[run.name]])
+        for run in runs
+        if of_exported[run.name] in names
+    }
 
 
 def _with_finding(analyzed: AnalyzedModel, finding: Finding) -> AnalyzedModel:
