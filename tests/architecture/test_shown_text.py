@@ -41,6 +41,7 @@ IMPORTED = {
     ("sources/torch_module.py", "logging"): "reads what torch decides",
     ("sources/torch_module.py", "traceback"): "reads the lines of frames alone",
     ("sources/hugging_face_models.py", "traceback"): "reads the lines of frames alone",
+    ("sources/capturing.py", "traceback"): "into the log of the capturing process",
     ("sources/hugging_face_models.py", "warnings"): "to keep the exporter quiet",
     ("sources/sklearn_estimators.py", "warnings"): "to keep the exporter quiet",
     ("sources/exported_text.py", "warnings"): "silences Python's parser",
