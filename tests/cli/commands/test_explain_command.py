@@ -72,7 +72,7 @@ def test_lines_are_as_wide_as_the_terminal(aotc: Command, columns: int) -> None:
     ("words", "what"),
     [
         (("G005", "G0015"), "there is no code 'G0015'; did you mean AOTC-G001?"),
-        (("X123",), "there is no code 'X123'"),
+        (("QQQQ",), "there is no code 'QQQQ'"),
         (("verify",), "there is no code 'verify'"),
         ((), "give a code, or --list"),
         (("G005", "--list"), "give a code, or --list"),
