@@ -52,9 +52,8 @@ def numpy_file() -> bytes:
     [
         (POINTER, "Git LFS pointer", "git lfs pull"),
         (b"/annex/objects/SHA256E-s9--00.onnx\n", "git-annex", "git annex get given"),
-        (zipped("net/data.pkl", "net/version"), "PyTorch file (.pt)", "torch.onnx.export"),
-        (zipped("net/archive_format", "net/models/model.json"), "(.pt2)", "torch.export.load"),
-        (pickle.dumps({"w": 1}, protocol=2), "a pickle", "torch.onnx.export"),
+        (zipped("net/data.pkl", "net/version"), "PyTorch file (.pt)", "torch.export.save"),
+        (pickle.dumps({"w": 1}, protocol=2), "a pickle", "torch.export.save"),
         (safetensors(), "a safetensors file", "optimum-cli export onnx"),
         (b"GGUF\3\0\0\0" + bytes(16), "a GGUF file", "optimum-cli export onnx"),
         (b"\x1c\0\0\0TFL3" + bytes(16), "a TensorFlow Lite model", "--tflite given"),
