@@ -54,7 +54,7 @@ def gathered(**changes: Any) -> provenance.Materials:
     }
     asked |= {name: changes.pop(name) for name in asked.keys() & changes.keys()}
     model = "/some/where/linear.onnx"
-    return provenance.gather_materials(SimpleNamespace(model=model, **asked), **stated | changes)
+    return provenance.gather_materials(SimpleNamespace(source=model, **asked), **stated | changes)
 
 
 def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:

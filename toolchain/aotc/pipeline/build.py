@@ -169,14 +169,14 @@ def build(request: BuildRequest) -> BuildReport:
 
 
 def _build_files(request: BuildRequest) -> BuildReport:
-    refuse_artifact(request.model)
+    refuse_artifact(request.source)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
     label = provenance.build_label(request.builder_id, request.invocation_id, request.release)
     sbom.require_library()
     profile, places = requested_profile(request)
     journal = request.journal if request.journal is not None else Journal()
     journal.stages = clock.seconds
-    written = Output(request.output_path, request.model, force=request.force)
+    written = Output(request.output_path, request.source, force=request.force)
     output = written.place
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
     given_workers = nullcontext(request.workers) if request.workers is not None else None
@@ -358,14 +358,14 @@ def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
 
 def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
     taken = None
-    importer = importer_of(request.model)
+    importer = importer_of(request.source)
     if importer is not None:
         allowed = SourceTrust(trusted=request.trust_source, options=request.source_options)
         with state.clock.stage("capture", importer.name):
             folder = state.work / "capture"
-            taken = take(importer, str(request.model), folder, state.workers, allowed)
+            taken = take(importer, str(request.source), folder, state.workers, allowed)
     with state.clock.stage("import"):
-        source = import_model(taken.model if taken is not None else request.model, state, taken)
+        source = import_model(taken.model if taken is not None else request.source, state, taken)
     state.journal.model_sha256 = source.capture.sha256
     require_interface(state.earlier, source.inputs, source.outputs)
     return source

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, ParamSpec, Protocol, TypeVar, get_args
 
 from aotc.base.errors import AotcError
 from aotc.base.files.work_folders import temporary_folder
@@ -31,11 +31,19 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+class FrameworkModel(Protocol):
+    """A module or an exported program of PyTorch, in memory."""
+
+    @property
+    def state_dict(self) -> Any:
+        """Its weights, or what gives them."""
+
+
 @record
 class BuildRequest:
     """The request of one build; see `aotc.build` for the meaning of each field."""
 
-    model: Any = field(kw_only=False)
+    model: str | Path | bytes | FrameworkModel = field(kw_only=False)
     example_inputs: Any = field(default=None, kw_only=False)
     dynamic_shapes: Any = None
     trust_source: bool = False
@@ -67,12 +75,19 @@ class BuildRequest:
     workers: Workers | None = None
 
     @property
+    def source(self) -> str | Path | bytes:
+        """The model, once no module in memory is left: see `in_files`."""
+        assert isinstance(self.model, str | Path | bytes)
+        return self.model
+
+    @property
     def name(self) -> str:
         """The model's name: that of its file without the suffix."""
-        if isinstance(self.model, bytes):
+        source = self.source
+        if isinstance(source, bytes):
             return "model"
-        importer = importer_of(self.model)
-        return Path(self.model).stem if importer is None else importer.model_name(str(self.model))
+        importer = importer_of(source)
+        return Path(source).stem if importer is None else importer.model_name(str(source))
 
     @property
     def output_path(self) -> Path:

@@ -272,9 +272,9 @@ def inputs_digests(request: BuildRequest, context: BuildContext) -> dict[str, st
 
     So it is where code of a source may run, as nobody knows what that reads.
     """
-    if request.trust_source and importer_of(request.model) is not None:
+    if request.trust_source and importer_of(request.source) is not None:
         return None
-    digest = model_digest(request.model)
+    digest = model_digest(request.source)
     if digest is None:
         return None
     try:

@@ -194,7 +194,7 @@ class BuildInputs(Protocol):
     """The arguments of a build that its provenance states."""
 
     @property
-    def model(self) -> str | Path | bytes:
+    def source(self) -> str | Path | bytes:
         """The path of the model, or its bytes."""
 
     @property
@@ -233,7 +233,7 @@ def gather_materials(
         Path(path) if path is not None else None for path in (inputs.fixtures, inputs.tuned_from)
     )
     return Materials(
-        model="model" if isinstance(inputs.model, bytes) else Path(inputs.model).name,
+        model="model" if isinstance(inputs.source, bytes) else Path(inputs.source).name,
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
