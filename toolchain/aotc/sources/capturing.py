@@ -123,14 +123,8 @@ def capture_job(request: Json) -> Json:
     importer = importer_named(request["importer"])
     asked = decode(CaptureRequest, request["request"])
     network, shut_in = _shut_in(importer, asked)
-    try:
+    with _failures_told(importer, asked):
         captured = importer.capture(asked, Path.cwd())
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
-    except (AotcError, MemoryError, OSError):
-        raise
-    except Exception as error:
-        raise _failed(error, importer, asked) from None
     framework = replace(captured.framework, network=network, shut_in=shut_in)
     if not framework.files:
         files = _described(importer.files(asked.source), asked.source)
@@ -169,14 +163,8 @@ def answers_job(request: Json) -> Json:
     asked = decode(CaptureRequest, request["request"])
     captured = decode(Captured, request["captured"])
     _shut_in(importer, asked)
-    try:
+    with _failures_told(importer, asked):
         answer = importer.answering(asked, Path(request["folder"]), captured)
-    except ModuleNotFoundError as error:
-        raise _missing(error, importer) from None
-    except (AotcError, MemoryError, OSError):
-        raise
-    except Exception as error:
-        raise _failed(error, importer, asked) from None
     found: list[Json] = []
     for number, item in enumerate(request["fixtures"]):
         given = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
@@ -229,6 +217,19 @@ def _as(exported: Data, own: Data) -> Data:
     if wanted is None or given is None or wanted == given:
         return own
     return own.astype(wanted) if {wanted.kind, given.kind} <= {*"fV"} else own
+
+
+@contextmanager
+def _failures_told(importer: Importer, asked: CaptureRequest) -> Iterator[None]:
+    """A refusal in place of what the framework or an exporter raises."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise _missing(error, importer) from None
+    except (AotcError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise _failed(error, importer, asked) from None
 
 
 def _missing(error: ModuleNotFoundError, importer: Importer) -> Exception:
