@@ -57,15 +57,6 @@ class CapturedBranch:
 
 
 @record
-class FailedOperator:
-    """An operator that was not captured as the user's code has it."""
-
-    operator: str
-    what: str
-    place: Place = ""
-
-
-@record
 class FrameworkCapture:
     """How a source of a framework became the ONNX model that was built."""
 
@@ -90,7 +81,6 @@ class FrameworkCapture:
     static_dims: tuple[StaticDim, ...] = ()
     guards: Annotated[tuple[str, ...], "conditions on inputs under which the capture holds"] = ()
     branches: tuple[CapturedBranch, ...] = ()
-    failures: tuple[FailedOperator, ...] = ()
     custom_operators: Annotated[
         tuple[str, ...], "operators of the program that are not the framework's own"
     ] = ()

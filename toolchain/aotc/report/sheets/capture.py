@@ -91,13 +91,6 @@ def capture_sheet(found: FrameworkCapture | None, exported: Sequence[OutputError
             ("", lambda each: each.what),
             ("code", lambda each: each.place),
         ),
-        table(
-            "operators that failed",
-            found.failures,
-            ("operator", lambda each: each.operator),
-            ("", lambda each: each.what),
-            ("code", lambda each: each.place),
-        ),
         exported_table(exported, found.importer),
     ]
 
