@@ -1,0 +1,1 @@
+"""Builds many models for many targets: plans, executors, and reports over all of them."""
