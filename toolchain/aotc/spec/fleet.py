@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from aotc.base.records import field, record
 from aotc.spec.codec import Json
-from aotc.spec.reports import Refusal
 from aotc.spec.precision import Name
+from aotc.spec.reports import Refusal
 
 CellState = Literal["new", "unchanged", "impossible", "excluded"]
 CellOutcome = Literal["built", "reused", "failed", "impossible", "not-run"]
