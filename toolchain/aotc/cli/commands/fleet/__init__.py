@@ -1,0 +1,21 @@
+"""`aotc fleet`: many models for many targets, one command a file and one row here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aotc.cli.commands.fleet.build_fleet import build
+from aotc.cli.grammar import Command, new_app
+
+_COMMANDS: Final = (build,)
+
+app = new_app("Build many models for many targets.")
+
+
+@app.callback()
+def _group() -> None:
+    """A group, however few commands it has."""
+
+
+for _function in _COMMANDS:
+    app.command(cls=Command)(_function)
