@@ -151,6 +151,7 @@ class CellResult:
     outcome: CellOutcome
     key: str = ""
     artifact_id: str = ""
+    payload_bytes: int | None = None
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -166,7 +167,8 @@ class FleetReport:
     fleet: str
     executor: str
     cells: tuple[CellResult, ...]
-    shard: Annotated[str, "I/N; empty: all cells"] = ""
+    plan: Annotated[str, "sha256 of the names of all cells; equal in all shards of a fleet"] = ""
+    shard: Annotated[str, "I/N, or I,J/N of what was joined; empty: all cells"] = ""
     merged: Annotated[tuple[str, ...], "artifacts made of several cells"] = ()
     workers: tuple[WorkerDescription, ...] = ()
     seconds: float = 0.0
