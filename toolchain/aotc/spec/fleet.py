@@ -151,7 +151,6 @@ class CellResult:
     outcome: CellOutcome
     key: str = ""
     artifact_id: str = ""
-    payload_bytes: int | None = None
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[str, ...] = ()
     seconds: float = 0.0
