@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import replace
-from aotc.spec.codec import Json, encode
+from aotc.fleet.executors.base import Executor, Job
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.matrix_report import CompatibilityReport, HostVerdict, Required
 from aotc.spec.payload import Finding
 from aotc.spec.profile_files import load_target
@@ -19,9 +20,6 @@ from aotc.spec.versions import artifact_path
 from aotc.trust.compatibility import refusal_of
 from aotc.trust.gate import HOST, verify_for_each
 from aotc.trust.policy.host_trust import resolve
-
-if TYPE_CHECKING:
-    from aotc.fleet.executors.base import Executor
 
 # Which verdicts of a cell are as required.
 _ENOUGH: Final[Mapping[Required, frozenset[Verdict]]] = {
@@ -100,7 +98,8 @@ def _hosts(targets: Sequence[str | Path], live: Sequence[Target]) -> dict[str, s
     """What is judged for, by the name of its column; raises AOTC-I185 and what a target does."""
     found: dict[str, str | Target] = {}
     named: dict[str, str] = {}
-    for target in (*map(str, targets), *live):
+    asked: list[str | Target] = [*map(str, targets), *live]
+    for target in asked:
         said = f"live host {target.name}" if isinstance(target, Target) else target
         if target == NO_TARGET:
             raise AotcError(
@@ -178,8 +177,25 @@ def _placed(refusal: Refusal, where: str) -> Refusal:
 # Live hosts: what a worker's machine is, as it finds itself.
 
 
-def described_host() -> Json:
-    """This machine as a target, for a job on another one."""
+def live_hosts(executor: Executor) -> tuple[Target, ...]:
+    """Every worker of an executor as a target, by the worker's name; raises what one of them does.
+
+    Where a worker does not tell, nothing is judged for the others either: a gate must not pass
+    because a host is silent.
+    """
+    found = executor.ask(
+        Job(name="describe", function="aotc.fleet.matrix:described_host", request={}, seconds=300.0)
+    )
+    errors = [outcome.error for outcome in found.values() if outcome.error is not None]
+    if errors:
+        raise with_others(errors)
+    return tuple(
+        replace(decode(Target, outcome.value), name=worker) for worker, outcome in found.items()
+    )
+
+
+def described_host(request: Json) -> Json:
+    """This machine as a target, in the process of a job."""
     from aotc.host.probe import probe
 
     return encode(probe())

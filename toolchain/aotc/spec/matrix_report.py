@@ -13,6 +13,7 @@ Required = Literal["none", "some", "degraded", "optimal"]
 # A preferred variant does not fit, and what runs was not proven.
 _DEGRADING: Final = ("AOTC-C010", "AOTC-N002")
 
+
 @record
 class HostVerdict:
     """Whether one artifact runs on one host, and with which variant."""
