@@ -13,7 +13,7 @@ from aotc.fleet.executors.base import Executor, Job
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.matrix_report import CompatibilityReport, HostVerdict, Required
 from aotc.spec.payload import Finding
-from aotc.spec.profile_files import load_target
+from aotc.spec.profile_files import builtin_targets, load_target
 from aotc.spec.reports import NO_TARGET, Refusal, Verdict, VerifyReport
 from aotc.spec.target import Target
 from aotc.spec.versions import artifact_path
@@ -95,30 +95,35 @@ def verify_matrix(
 
 
 def _hosts(targets: Sequence[str | Path], live: Sequence[Target]) -> dict[str, str | Target]:
-    """What is judged for, by the name of its column; raises AOTC-I185 and what a target does."""
+    """What is judged for, by the name of its column; raises AOTC-I185 and what a target does.
+
+    A target file is called by its own name: `aotc target probe` calls each host `host`.
+    """
     found: dict[str, str | Target] = {}
-    named: dict[str, str] = {}
-    asked: list[str | Target] = [*map(str, targets), *live]
-    for target in asked:
-        said = f"live host {target.name}" if isinstance(target, Target) else target
+    given: dict[str, str] = {}
+    for target in dict.fromkeys(map(str, targets)):
         if target == NO_TARGET:
-            raise AotcError(
-                "AOTC-I027",
-                "'none' is no host: a matrix asks where artifacts run",
-                where="--targets",
-            )
-        loaded = load_target(target) if isinstance(target, str) and target != HOST else target
-        name = loaded.name if isinstance(loaded, Target) else HOST
-        if name in found and named[name] != said:
-            raise AotcError(
-                "AOTC-I185",
-                "two hosts of the matrix have one name",
-                where=said,
-                expected=f"a name of its own in 'name:', as {named[name]} is called so",
-                found=name,
-            )
-        found[name], named[name] = loaded, said
+            what = "'none' is no host: a matrix asks where artifacts run"
+            raise AotcError("AOTC-I027", what, where="--targets")
+        name = target if target in (HOST, *builtin_targets()) else Path(target).stem
+        _add_once(given, name, target)
+        found[name] = load_target(target) if target != HOST else target
+    for worker in live:
+        _add_once(given, worker.name, f"live host {worker.name}")
+        found[worker.name] = worker
     return found
+
+
+def _add_once(given: dict[str, str], name: str, said: str) -> None:
+    if name in given:
+        raise AotcError(
+            "AOTC-I185",
+            "two hosts of the matrix have one name",
+            where=said,
+            expected=f"another name than that of {given[name]}",
+            found=name,
+        )
+    given[name] = said
 
 
 def _cell(path: str, host: str, report: VerifyReport) -> HostVerdict:

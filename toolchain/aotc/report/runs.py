@@ -225,6 +225,11 @@ def fleet_judged(report: FleetReport) -> dict[str, Any]:
     }
 
 
+def fleet_succeeded(report: FleetReport) -> bool:
+    """Whether each cell that is required is there or cannot be built here, and all are merged."""
+    return not any(map(is_lost, report.cells)) and not any(each.refusals for each in report.merged)
+
+
 def _cell_gate(each: CellResult) -> Gate:
     status = _CELL_STATUS[each.outcome]
     codes = ", ".join(dict.fromkeys(refusal.code for refusal in each.refusals))

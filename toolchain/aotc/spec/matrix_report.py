@@ -10,6 +10,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal, Verdict
 
 Required = Literal["none", "some", "degraded", "optimal"]
+_NONE_RUNS: Final = "AOTC-C009"
 # A preferred variant does not fit, and what runs was not proven.
 _DEGRADING: Final = ("AOTC-C010", "AOTC-N002")
 
@@ -36,7 +37,9 @@ class HostVerdict:
     def codes(self) -> tuple[str, ...]:
         """The codes of its reasons: of what refuses it, else of what it lacks to be optimal."""
         if self.refusals:
-            return tuple(dict.fromkeys(each.code for each in self.refusals))
+            found = dict.fromkeys(each.code for each in self.refusals)
+            # That no variant runs is said by the verdict; the others say why.
+            return tuple(code for code in found if code != _NONE_RUNS or len(found) == 1)
         lacks = _DEGRADING if self.verdict == "degraded" else ()
         return tuple(dict.fromkeys(each.code for each in self.findings if each.code in lacks))
 

@@ -476,8 +476,9 @@ INPUTS: Final[tuple[Row, ...]] = (
      "artifact runs on none of the hosts. The codes that are named say what the host lacks.",
      "Build for that host, or leave the host or the artifact out. 'aotc explain CODE' explains each code."),
     ("AOTC-I185", "two hosts have one name", INPUT,
-     "A matrix has a column for each host, by its name, and two targets or live hosts have the same one.",
-     "Change 'name:' in one of the target files."),
+     "A matrix has a column for each host: a built-in target, a target file by its file's name, or a live worker. Two of "
+     "them have one name.",
+     "Rename one of the target files."),
     ("AOTC-I186", "reports are of different fleets", INPUT,
      "Reports are joined if they are of one fleet, of the same cells and of as many shards.",
      "Give the reports of one run of one fleet file, each shard with the same --shard I/N."),

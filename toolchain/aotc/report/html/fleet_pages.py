@@ -32,11 +32,11 @@ from aotc.report.sheets.fleets import (
     fleet_facts,
     hosts_matrix,
     is_lost,
+    linked_matrix,
     matrix_facts,
     measured,
     merged_parts,
     outcome_text,
-    outcomes_matrix,
     verdict_text,
     workers_table,
 )
@@ -84,17 +84,16 @@ def _fleet_sections(report: FleetReport, run: RunReport, folder: Path) -> Iterat
         if number < _MAX_TOLD
     }
 
-    def link(each: CellResult) -> str:
-        if each.cell.name in anchors:
-            return f"#{anchors[each.cell.name]}"
-        return _linked(each.cell.output, folder) if each.artifact_id else ""
-
-    matrix = outcomes_matrix(report.cells, link=link, detailed=True)
+    matrix = linked_matrix(
+        report.cells,
+        lambda each: _linked(each.cell.output, folder) if each.artifact_id else "",
+        lambda each: f"#{anchors[each.cell.name]}" if each.cell.name in anchors else "",
+    )
     yield section(
         "matrix",
         "Matrix",
         _fleet_figures(report),
-        *elements([fleet_facts(report), matrix, *merged_parts(report)]),
+        *elements([matrix, *merged_parts(report), fleet_facts(report)]),
     )
     told = [each for each in report.cells if each.cell.name in anchors]
     for anchor, title, cells in (
@@ -199,27 +198,30 @@ def _noticed(findings: Sequence[Finding | NoticedFinding]) -> list[tuple[str, Se
 def _matrix_sections(
     report: CompatibilityReport, run: RunReport, folder: Path
 ) -> Iterator[Element]:
-    told = [each for each in report.cells if each.verdict != "optimal"][:_MAX_TOLD]
-    anchors = {each.name: f"cell-{number}" for number, each in enumerate(told)}
+    untold = ("optimal", "unverified")
+    told = [each for each in report.cells if each.verdict not in untold][:_MAX_TOLD]
+    anchors = {each.name: f"#cell-{number}" for number, each in enumerate(told)}
 
     def link(each: HostVerdict) -> str:
-        return f"#{anchors[each.name]}" if each.name in anchors else _linked(each.artifact, folder)
+        if each.verdict == "unverified":
+            return "#failed"
+        return anchors.get(each.name) or _linked(each.artifact, folder)
 
     yield section(
         "matrix",
         "Matrix",
         _verdict_figures(report),
-        *elements([matrix_facts(report), hosts_matrix(report, link=link)]),
+        *elements([hosts_matrix(report, link=link), matrix_facts(report)]),
     )
     failed = refusals_table("", report.failed)
     yield from _told(list(elements([failed])), "failed", "Not as required")
-    parts = [_verdict_part(each, anchors[each.name], folder) for each in told]
+    parts = [_verdict_part(each, anchors[each.name][1:], folder) for each in told]
     yield from _told(parts, "reasons", "Why not optimal")
     yield from _told(list(elements([findings_table(report.findings)])), "findings", "Findings")
 
 
 def _verdict_figures(report: CompatibilityReport) -> Element:
-    verdicts = Counter(each.verdict for each in report.cells)
+    verdicts: Counter[str] = Counter(each.verdict for each in report.cells)
     cells = len(report.cells)
     return figures(
         Figure(verdict.capitalize(), f"{verdicts[verdict]} of {cells}", (said,), mood)

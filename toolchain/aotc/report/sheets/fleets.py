@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from aotc.base.errors import expected_and_found
 from aotc.base.records import replace
 from aotc.base.text import duration, size
 from aotc.report.sheet import (
@@ -71,6 +72,8 @@ _WANTED: Final[Mapping[str, str]] = {
 # Of a list that stands in one line; `--json` has all.
 _MAX_LISTED: Final = 12
 _MAX_SLOWEST: Final = 5
+# Up to so many models are all listed in a terminal.
+_ALL: Final = 40
 
 
 def answer_of(report: RunReport) -> FleetReport | CompatibilityReport | None:
@@ -192,7 +195,7 @@ def fleet_sheet(report: FleetReport) -> Sheet:
     return [
         Heading(report.fleet, *fleet_outcome(report)),
         fleet_facts(report),
-        outcomes_matrix(report.cells),
+        outcomes_matrix(_shown(report.cells)),
         *merged_parts(report),
         refusals_table("failed", [*_refusals(report.cells, "failed")]),
         refusals_table("impossible here", [*_refusals(report.cells, "impossible")]),
@@ -200,12 +203,18 @@ def fleet_sheet(report: FleetReport) -> Sheet:
     ]
 
 
+def _shown(cells: Sequence[CellResult]) -> Sequence[CellResult]:
+    """All cells; where there are many models, those of models of which some cell is not there."""
+    wanting = {each.cell.model for each in cells if _OUTCOMES[each.outcome] != PASSED}
+    is_long = len({each.cell.model for each in cells}) > _ALL
+    return [each for each in cells if each.cell.model in wanting] if is_long else cells
+
+
 def fleet_outcome(report: FleetReport) -> tuple[str, str]:
     """How many cells there are, and what became of them."""
     outcomes = [each.outcome for each in report.cells]
     told = f"{count(len(outcomes), 'cell')}: {_counted(outcomes) or 'nothing'}"
-    lost = any(map(is_lost, report.cells)) or any(each.refusals for each in report.merged)
-    if lost:
+    if any(map(is_lost, report.cells)) or any(each.refusals for each in report.merged):
         return told, FAILED
     return told, NOTICED if set(outcomes) - {"built", "reused"} else PASSED
 
@@ -238,19 +247,30 @@ def _took(report: FleetReport) -> str:
     return f"{duration(report.seconds)}; all cells together {duration(work)}"
 
 
-def outcomes_matrix(
-    cells: Sequence[CellResult], *, link: Link[CellResult] | None = None, detailed: bool = False
-) -> Table:
-    """Models by profiles and targets; a `detailed` cell also has what it took and gave.
+def outcomes_matrix(cells: Sequence[CellResult]) -> Table:
+    """Models by profiles and targets, with what became of each cell."""
+    return _by_model("cells", cells, lambda each: each.cell, outcome_text)
 
-    `link` is where a page leads from a cell.
+
+def linked_matrix(
+    cells: Sequence[CellResult], artifact: Link[CellResult], reasons: Link[CellResult]
+) -> Table:
+    """The same for a page: each cell with what it took and gave, and where it leads.
+
+    That is to its artifact and to what is told of it; empty: nowhere.
     """
 
     def text(each: CellResult) -> Cell:
-        said = outcome_text(each, link(each) if link is not None else "")
-        return (said, *cell_figures(each)) if detailed else said
+        figures = cell_figures(each)
+        lines = [", ".join(figures[:2]), ", ".join(figures[2:])]
+        noticed_ = count(len(each.findings), "finding") if each.findings else ""
+        return (
+            outcome_text(each, artifact(each) or reasons(each)),
+            *filter(None, lines),
+            *((Result(noticed_, "", reasons(each)),) if noticed_ else ()),
+        )
 
-    return _by_model("cells" if not detailed else "", cells, lambda each: each.cell, text)
+    return _by_model("", cells, lambda each: each.cell, text)
 
 
 def outcome_text(each: CellResult, link: str = "") -> Result:
@@ -264,11 +284,9 @@ def outcome_text(each: CellResult, link: str = "") -> Result:
 
 
 def cell_figures(each: CellResult) -> tuple[str, ...]:
-    """Time of the build, size of the artifact, and latency of a call."""
+    """Time of the build, size of the artifact, and latency of a call, as far as they are known."""
     built = duration(each.seconds) if each.seconds else ""
-    found = (built, stated_size(each), latency_text(each))
-    noticed_ = count(len(each.findings), "finding") if each.findings else ""
-    return tuple(filter(None, (*found, noticed_)))
+    return tuple(filter(None, (built, stated_size(each), latency_text(each))))
 
 
 def stated_size(each: CellResult) -> str:
@@ -397,12 +415,16 @@ def verdict_text(each: HostVerdict, link: str = "") -> Result:
 
 
 def reasons_table(cells: Iterable[HostVerdict]) -> Table:
-    """Why cells are not optimal, each reason once for all cells that it is of."""
+    """Why artifacts are not optimal on hosts, each reason once for all cells that it is of."""
     found: dict[tuple[str, str], list[str]] = {}
     for each in cells:
-        if each.verdict == "optimal":
+        if each.verdict in ("optimal", "unverified"):
             continue
-        reasons = [(item.code, item.what) for item in each.refusals]
+        reasons = [
+            (item.code, item.what + expected_and_found(item.expected, item.found))
+            for item in each.refusals
+            if item.code in each.codes
+        ]
         reasons += [(item.code, item.what) for item in each.findings if item.code in each.codes]
         for reason in dict.fromkeys(reasons):
             found.setdefault(reason, []).append(each.name)

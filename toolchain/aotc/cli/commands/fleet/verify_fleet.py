@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +22,9 @@ from aotc.cli.options import (
     target_names,
 )
 from aotc.spec.versions import artifact_path
+
+if TYPE_CHECKING:
+    from aotc.spec.target import Target
 
 
 @examples(
@@ -87,7 +90,7 @@ def verify(
     named = comma_separated(targets) or ([] if on else ["host"])
     with reported(Run("fleet verify", reports, form, json=json, others=artifacts)) as run:
         with bars(json=json):
-            live = ()
+            live: tuple[Target, ...] = ()
             if on:
                 from aotc.fleet.executors import executor_of
 
