@@ -471,6 +471,27 @@ INPUTS: Final[tuple[Row, ...]] = (
      "What became of a cell could not be written into the folder of the fleet's state. The artifact stands; the next run "
      "builds the cell again, from the build cache where it can.",
      "Free space there, or name another folder with --state."),
+    ("AOTC-I184", "artifact is not as required on a host", NO,
+     "Of the artifacts and hosts of 'aotc fleet verify' one does not have the verdict that --require asks for, or an "
+     "artifact runs on none of the hosts. The codes that are named say what the host lacks.",
+     "Build for that host, or leave the host or the artifact out. 'aotc explain CODE' explains each code."),
+    ("AOTC-I185", "two hosts have one name", INPUT,
+     "A matrix has a column for each host: a built-in target, a target file by its file's name, or a live worker. Two of "
+     "them have one name.",
+     "Rename one of the target files."),
+    ("AOTC-I186", "reports are of different fleets", INPUT,
+     "Reports are joined if they are of one fleet, of the same cells and of as many shards.",
+     "Give the reports of one run of one fleet file, each shard with the same --shard I/N."),
+    ("AOTC-I187", "reports contradict each other", INPUT,
+     "Two reports have the same cell, and another outcome or another artifact of it.",
+     "Leave out the report that is not of this run."),
+    ("AOTC-I188", "reports of shards are missing", INPUT,
+     "Some shards of the fleet are in none of the reports, so nothing is known of their cells.",
+     "Give their reports, too, or --partial to join what is there."),
+    ("AOTC-I189", "fleet cannot be divided so", INPUT,
+     "A CI job runs on one kind of machine, and so each shard has cells that ask for the same. There are fewer shards "
+     "than kinds of machines, or a name of the fleet means something else to the CI system.",
+     "Ask for more shards, or give cells the same 'needs'; use letters, digits, spaces and ./_+@=,- in names."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
