@@ -39,6 +39,7 @@ ROWS: Mapping[str, str] = {
     "run": "{in}/made.aotc --key {in}/key.pub --output-dir {out}/newdir --metrics {out}/newer.json",
     "bench": "{in}/made.aotc --key {in}/key.pub --runs 2",
     "check-models": "{in}/models --output {out}/new.json",
+    "fleet build": "{out}/fleet.yaml --key {in}/key.pem --state {out}/newstate",
     "profile list": "",
     "profile show": "{in}/profile.yaml",
     "profile check": "{in}/profile.yaml",

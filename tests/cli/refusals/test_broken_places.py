@@ -73,6 +73,8 @@ def given() -> Iterator[tuple[Path, str]]:
     (made / "models").mkdir()
     save(linear(), made / "model.onnx")
     save(linear(), made / "models" / "model.onnx")
+    fleet = {"schema": "aotc.fleet/1", "name": "shop", "models": ["models/*"]}
+    (made / "fleet.yaml").write_text(json.dumps({**fleet, "output": "new-fleet/{model}.aotc"}))
     (made / "shapes.jsonl").write_text('{"batch": 1}\n{"batch": 3}\n')
 
     def make(scene: Scene) -> None:
