@@ -37,7 +37,7 @@ from aotc.report.sheet import (
 from aotc.spec.codec import decode
 from aotc.spec.fleet import Cell as FleetCell
 from aotc.spec.fleet import CellResult, FleetPlan, FleetReport, PlannedCell, WorkerDescription
-from aotc.spec.matrix_report import CompatibilityReport, HostVerdict
+from aotc.spec.matrix_report import CompatibilityReport, EmitReport, HostVerdict
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import LATENCY, SIZE, RunReport
 
@@ -433,3 +433,15 @@ def reasons_table(cells: Iterable[HostVerdict]) -> Table:
         for (code, what), names in found.items()
     ]
     return Table("reasons", ("", "of"), rows)
+
+
+# Of emitted files.
+
+
+def emitted_sheet(report: EmitReport) -> Sheet:
+    """The files, and how many shards there are for which machines."""
+    return [
+        Heading(report.fleet, f"{count(report.shards, 'shard')} for {report.form}", PASSED),
+        Facts([("files", report.files)]),
+        Table("machines", ("#shards",), [(k, str(n)) for k, n in report.machines.items()]),
+    ]
