@@ -78,6 +78,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "pack", PackReport),
     ("manifests", "unpack", UnpackReport),
     ("manifests", "export", command_reports.ExportReport),
+    ("manifests", "merge", command_reports.MergeReport),
     ("manifests", "exported", command_reports.Exported),
     ("manifests", "attest", attestations.AttestReport),
     ("manifests", "profile-check", command_reports.CheckReport),

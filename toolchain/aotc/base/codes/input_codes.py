@@ -492,6 +492,37 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A CI job runs on one kind of machine, and so each shard has cells that ask for the same. There are fewer shards "
      "than kinds of machines, or a name of the fleet means something else to the CI system.",
      "Ask for more shards, or give cells the same 'needs'; use letters, digits, spaces and ./_+@=,- in names."),
+    ("AOTC-I176", "artifacts are of different models", INPUT,
+     "Artifacts are merged that were built from different models, or have different names: the digest of the model, "
+     "of its external data or of its framework's source differs.",
+     "Merge builds of one file. Build them again from the same one, if it changed in between."),
+    ("AOTC-I177", "artifacts take different calls", INPUT,
+     "Artifacts are merged that have other inputs or outputs, other ranges of dims, other padding, or whose profiles "
+     "state these differently: a call could be valid for one variant and not for another.",
+     "State the ranges in the profile or with --dim, so that no host searches for its own, and build again."),
+    ("AOTC-I178", "artifacts promise different things", INPUT,
+     "Artifacts are merged whose profiles differ in what they promise of every variant: tolerances, gates, repeated "
+     "calls, strictness, random numbers, the fallback policy, libraries of operators, or telemetry.",
+     "Build all of them with the same promises; variants, providers and budgets may differ."),
+    ("AOTC-I179", "fixtures contradict each other", INPUT,
+     "Artifacts are merged with a fixture of one name but other inputs, or for which the original model gave answers "
+     "that are further apart than its own tolerance: the variants were not proven against the same thing.",
+     "Embed the same fixtures in each build, and build with the same versions; 'aotc diff A B' shows both answers."),
+    ("AOTC-I180", "variant was renamed", FINDING,
+     "Artifacts that were merged have different variants of this name. None keeps it: each gets what tells its "
+     "artifact from the others, which is the target, the CPU features, the version of ONNX Runtime, or its id.",
+     "Nothing to do. To choose the names yourself, give the variants of the profiles different names."),
+    ("AOTC-I181", "manifest of another version cannot be merged", INPUT,
+     "The artifact was made by another release of aotc, with a manifest of another version: what this release does not "
+     "know of it would be lost.",
+     "Merge with the newest release that built one of them, or build again with this one."),
+    ("AOTC-I182", "artifact is given twice", INPUT,
+     "Fewer than two different artifacts are merged, or one of them stands at the output.",
+     "Name each artifact once, and an output that is none of them."),
+    ("AOTC-I183", "attestation of a merged artifact is missing", INPUT,
+     "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "
+     "trust, or is about another artifact, so that the merged one could not show where its variants were proven.",
+     "Merge artifacts as 'aotc build' wrote them, and trust who signed their attestations."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
