@@ -44,7 +44,7 @@ from aotc.spec.fleet import CellResult, FleetReport
 from aotc.spec.matrix_report import CompatibilityReport, HostVerdict
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import SIZE, NoticedFinding, RunReport
+from aotc.spec.run_report import SIZE, RunReport
 
 # Cells that the page tells of one by one; the report in JSON has all.
 _MAX_TOLD = 500
@@ -186,7 +186,7 @@ def _reasons(refusals: Sequence[Refusal]) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _noticed(findings: Sequence[Finding | NoticedFinding]) -> list[tuple[str, Sequence[str]]]:
+def _noticed(findings: Sequence[Finding]) -> list[tuple[str, Sequence[str]]]:
     return [
         (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
     ]

@@ -220,8 +220,8 @@ def fleet_outcome(report: FleetReport) -> tuple[str, str]:
 
 
 def is_lost(result: CellResult) -> bool:
-    """Whether a cell that is required was not built, though it could be here."""
-    return result.cell.required and result.outcome in ("failed", "not-run")
+    """Whether a cell that is required is not there."""
+    return result.cell.required and result.outcome not in ("built", "reused")
 
 
 def fleet_facts(report: FleetReport) -> Facts:
@@ -276,10 +276,10 @@ def linked_matrix(
 def outcome_text(each: CellResult, link: str = "") -> Result:
     """What became of a cell, with the first code where it was not built."""
     mood = _OUTCOMES[each.outcome]
-    if mood == FAILED and not each.cell.required:
+    if not each.cell.required and mood != PASSED:
         mood = NOTICED
     code = each.refusals[0].code if each.refusals else ""
-    optional = "" if each.cell.required or mood != NOTICED else ", not required"
+    optional = "" if each.cell.required or mood == PASSED else ", not required"
     return Result(f"{each.outcome} {code}".rstrip() + optional, mood, link)
 
 

@@ -92,7 +92,7 @@ def verify(
         with bars(json=json):
             live: tuple[Target, ...] = ()
             if on:
-                from aotc.fleet.executors import executor_of
+                from aotc.fleet.building import executor_of
 
                 with executor_of(on) as executor:
                     live = live_hosts(executor)
