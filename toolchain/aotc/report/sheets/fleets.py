@@ -371,7 +371,7 @@ def _counted(words: Iterable[str]) -> str:
 def compatibility_sheet(report: CompatibilityReport) -> Sheet:
     """Every artifact on every host, what is not as required, and why some do not run."""
     return [
-        Heading("fleet", *matrix_outcome(report)),
+        Heading("compatibility", *matrix_outcome(report)),
         matrix_facts(report),
         hosts_matrix(report),
         refusals_table("not as required", report.failed),
