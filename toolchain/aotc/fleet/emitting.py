@@ -47,7 +47,7 @@ def emitted_files(
 def _said(fleet: ShardedFleet, number: int) -> str:
     """What the shards of a kind of machine ask for, in words that differ."""
     kind = fleet.machines[number]
-    words = [f"{kind.needs.cpus:g} cores"]
+    words = [f"{kind.needs.cpus:g} core{'s' if kind.needs.cpus != 1 else ''}"]
     if kind.needs.memory_bytes:
         words.append(f"{kind.needs.memory_bytes >> 20} MiB")
     return ", ".join((*words, *kind.labels))
