@@ -83,7 +83,8 @@ def build_fleet(
     runs up to `jobs` at once.  `key` signs (None: the user's development key); with `force`
     artifacts of others are replaced; with `cache` equal builds are taken from the build cache.
     `state` is the folder of what is known from earlier runs.  `planned` is told the plan before
-    anything runs, and `log` lines of jobs and workers (None: `progress` is).  A cell that fails stops no other, and an
+    anything runs, and `log` lines of jobs and workers (None: `progress` is).  A cell that fails
+    stops no other, and an
     interrupt leaves those that were not built as `not-run`.
 
     Raises what `read_fleet` does, AOTC-I027 (no such executor or share), I166 (nothing to build),
