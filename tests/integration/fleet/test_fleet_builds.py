@@ -240,6 +240,22 @@ def test_a_full_disk_is_told_of_the_cell_that_fills_it(tmp_path: Path) -> None:
     assert found["b/edge/host"]["outcome"] == "built"
 
 
+def test_cells_of_one_model_become_one_artifact(tmp_path: Path) -> None:
+    text = (
+        "schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\n"
+        "targets: [host, linux-x86-64]\nmerge: by-model\n"
+    )
+    made_fleet(tmp_path, "a", text=text)
+    generate(tmp_path / "key.pem")
+    (merged,) = build_fleet(request(tmp_path)).merged
+    assert merged.cells == ("a/edge/host", "a/edge/linux-x86-64")
+    place = tmp_path / "artifacts/a/edge.aotc"
+    assert aotc.verify(place, key=tmp_path / "key.pub").artifact_id == merged.artifact_id
+    before = place.stat().st_ino
+    assert build_fleet(request(tmp_path)).merged == (merged,)
+    assert place.stat().st_ino == before
+
+
 def _json(path: Path) -> Any:
     import json
 
