@@ -216,7 +216,7 @@ FOUND: dict[str, tuple[Nodes, str]] = {
         "split",
     ),
 }
-WIDE = {"only 32": np.array([32]), "only 40": np.array([40])}
+WIDE: dict[str, Any] = {"only 32": np.array([32]), "only 40": np.array([40])}
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["stored so", "stored transposed"])
@@ -241,7 +241,8 @@ def test_heads_that_are_put_side_by_side_again_are_not_reshaped() -> None:
     nodes["q"] = make("Split", ["r"], ["q1", "k1", "v1"], axis=-1, num_outputs=3)
     for name in "qkv":
         nodes[name + "2"] = make("Reshape", [f"{name}1", "side by side"], [name])
-    model = graph(nodes, **{"side by side": np.array([0, 0, HIDDEN])})
+    beside: dict[str, Any] = {"side by side": np.array([0, 0, HIDDEN])}
+    model = graph(nodes, **beside)
     assert "Reshape" not in ops(check(model))
 
 
@@ -365,7 +366,7 @@ def test_layers_that_share_weights_share_those_of_their_parts(*, alike: bool) ->
 
 def test_a_branch_reads_the_whole() -> None:
     shape = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
-    branches = {
+    branches: dict[str, Any] = {
         f"{which}_branch": helper.make_graph(
             [make(op_type, ["f"], [which])], which, [], [helper.make_value_info(which, shape)]
         )
