@@ -28,7 +28,7 @@ from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, MergedArtifact
 from aotc.spec.payload import FileEntry, Finding, Fixture, FixtureTensor
 from aotc.spec.profile import profile_of
-from aotc.spec.providers import CPU
+from aotc.spec.providers import BY_ORT_NAME, CPU
 from aotc.spec.target import ISA_FEATURES
 from aotc.spec.variant import DroppedVariant, Requirements, Variant
 from aotc.spec.versions import MANIFEST_SCHEMA, release
@@ -218,14 +218,15 @@ def _spec_names(
 def _labels(sources: Sequence[tuple[Input, Sequence[_Form]]], spec: str) -> list[str]:
     """What tells each of `sources` from the others.
 
-    That is the first of their targets, CPUs, ONNX Runtimes and profiles that differs among all of
-    them; else several of these together, or at last their ids.
+    That is the first of their providers, targets, CPUs, ONNX Runtimes and profiles that differs
+    among all of them; else several of these together, or at last their ids.
     """
     described = []
     for source, forms in sources:
         first = next(each.variant for each in forms if spec_of(each.variant) == spec)
         described.append(
             (
+                _provider_name(first.providers[0]),
                 "-".join(source.manifest.target.split(", ")),
                 _cpu_name(first.requirements),
                 f"ort{'.'.join(map(str, source.runtime))}",
@@ -239,6 +240,11 @@ def _labels(sources: Sequence[tuple[Input, Sequence[_Form]]], spec: str) -> list
         if all(labels) and len(set(labels)) == len(sources):
             return [label[:64] for label in labels]
     return [source.artifact_id[:8] for source, _ in sources]
+
+
+def _provider_name(ort_name: str) -> str:
+    known = BY_ORT_NAME.get(ort_name)
+    return known.name if known is not None else ort_name
 
 
 def _cpu_name(needs: Requirements) -> str:
