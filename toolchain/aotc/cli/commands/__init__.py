@@ -33,6 +33,7 @@ _ROWS: Final = (
         "check_models",
         "Build every model of a folder, and report each outcome.",
     ),
+    ("fleet", "fleet", "Build many models for many targets."),
     ("profile", "profile", "List, show, check and learn build profiles."),
     ("target", "target", "List and show targets; describe this host."),
     ("cache", "cache", "List, prune and clear the build cache."),

@@ -7,14 +7,18 @@ machine by their content; what it leaves in the folder `out` of its working fold
 
 from __future__ import annotations
 
+import os
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
+from aotc.base.registry import load
+from aotc.session.worker import peak_memory_bytes
 from aotc.spec.codec import Json
 from aotc.spec.fleet import Needs, WorkerDescription
 
@@ -29,8 +33,10 @@ Log = Callable[[str, str], None]
 class Job:
     """A call of `function` with `request`.
 
-    `files` are what the job reads, by the name under which `request` knows them: in the process
-    of the job, each text `{file:NAME}` in `request` is the path of that file or folder there.
+    `files` are what the job reads, files or folders, by the relative path that they have to each
+    other wherever the job runs: a model's external data stays beside it.  In the process of the job
+    each text `{file:PATH}` in `request` is the path of that file there.  `workers` are the names of
+    those that may run it; empty: all.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Job:
     files: Mapping[str, Path] = field(default_factory=dict)
     needs: Needs = Needs()
     seconds: float = 3600.0
+    workers: tuple[str, ...] = ()
 
 
 @record
@@ -63,6 +70,8 @@ class Executor(ABC):
     """Runs jobs; use with `with`."""
 
     name: ClassVar[str]
+    is_here: ClassVar[bool] = False
+    """Whether jobs run on this machine alone, so that no key leaves it."""
 
     def __init__(self, address: str = "", jobs: int | None = None) -> None:
         """`address` is what follows the name in `--on NAME://ADDRESS`.
@@ -87,15 +96,66 @@ class Executor(ABC):
 
     @abstractmethod
     def workers(self) -> tuple[WorkerDescription, ...]:
-        """The machines that serve, as they describe themselves."""
+        """The machines that serve, as they describe themselves; names differ."""
 
     @abstractmethod
     def refusal(self, needs: Needs) -> AotcError | None:
         """Why no worker serves `needs`; None: one does.  Asked before anything runs."""
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job], log: Log | None = None) -> Iterator[JobOutcome]:
+    def ask(self, job: Job) -> Mapping[str, JobOutcome]:
+        """What becomes of a short job on each worker, by the worker's name; no folder comes back.
+
+        So a plan asks every kind of machine what it could build, and by which keys.
+        """
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job], log: Log | None = None) -> Generator[JobOutcome, None, None]:
         """What became of each job, in the order in which they end.
 
+        Jobs are started in their order, but for those that must wait for room.
         Closing the iterator ends jobs that run.
         """
+
+
+# The process of a job.
+
+
+def call_of(job: Job, files: Mapping[str, Path], cores: Sequence[int] = ()) -> Json:
+    """What `perform` is called with to run a job: `files` are the paths there, by name.
+
+    The process runs on `cores` alone, and ONNX Runtime takes as many threads (empty: all).
+    """
+    return {
+        "function": job.function,
+        "request": dict(job.request),
+        "files": {name: str(path) for name, path in files.items()},
+        "cores": list(cores),
+    }
+
+
+def perform(call: Json) -> Json:
+    """In the process of a job, in its working folder: its `value`, and its `memory_bytes` at most.
+
+    The memory is that of the process and of the largest that it started.
+    """
+    import resource
+
+    Path(OUT).mkdir(exist_ok=True)
+    if call["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, call["cores"])
+    files = {f"{{file:{name}}}": path for name, path in call["files"].items()}
+    value = load(call["function"])(_with_files(call["request"], files))
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    children = largest if sys.platform == "darwin" else largest * 1024
+    return {"value": value, "memory_bytes": peak_memory_bytes() + children}
+
+
+def _with_files(request: Any, files: Mapping[str, str]) -> Any:
+    if isinstance(request, str):
+        return files.get(request, request)
+    if isinstance(request, Mapping):
+        return {key: _with_files(value, files) for key, value in request.items()}
+    if isinstance(request, list | tuple):
+        return [_with_files(each, files) for each in request]
+    return request
