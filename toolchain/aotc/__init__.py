@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         CheckModelsReport,
         ExportReport,
         LearnReport,
+        MergedVariant,
+        MergeReport,
         ModelCheck,
         PlanRow,
     )
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
         Claim,
         InspectReport,
         LoadReport,
+        ProvenWhere,
         Refusal,
         VariantLoad,
         VariantSummary,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from aotc.tools.export import export
     from aotc.tools.inspect import inspect
     from aotc.tools.learn import profile_learn
+    from aotc.tools.merge import merge_artifacts
     from aotc.trust.gate import verify
     from aotc.trust.keyless_signing import KeylessSigner
 
@@ -91,6 +95,8 @@ __all__ = [
     "LoadReport",
     "Manifest",
     "Measurement",
+    "MergeReport",
+    "MergedVariant",
     "Model",
     "ModelCheck",
     "NodeTime",
@@ -100,6 +106,7 @@ __all__ = [
     "PlanRow",
     "Profile",
     "PrometheusMetrics",
+    "ProvenWhere",
     "Refusal",
     "Signer",
     "Telemetry",
@@ -124,6 +131,7 @@ __all__ = [
     "inspect",
     "load",
     "load_profile",
+    "merge_artifacts",
     "printable",
     "profile_learn",
     "to_json",
@@ -157,6 +165,8 @@ _PUBLIC = {
     "LoadReport": "aotc.spec.reports",
     "Manifest": "aotc.spec.manifest",
     "Measurement": "aotc.spec.run_report",
+    "MergeReport": "aotc.spec.command_reports",
+    "MergedVariant": "aotc.spec.command_reports",
     "Model": "aotc.runtime.model",
     "ModelCheck": "aotc.spec.command_reports",
     "NodeTime": "aotc.spec.bench_reports",
@@ -166,6 +176,7 @@ _PUBLIC = {
     "PlanRow": "aotc.spec.command_reports",
     "Profile": "aotc.spec.profile",
     "PrometheusMetrics": "aotc.runtime.prometheus",
+    "ProvenWhere": "aotc.spec.reports",
     "Refusal": "aotc.spec.reports",
     "Signer": "aotc.spec.trust_policy",
     "Telemetry": "aotc.runtime.telemetry",
@@ -189,6 +200,7 @@ _PUBLIC = {
     "inspect": "aotc.tools.inspect",
     "load": "aotc.runtime.loading",
     "load_profile": "aotc.spec.profile_files",
+    "merge_artifacts": "aotc.tools.merge",
     "printable": "aotc.base.text",
     "profile_learn": "aotc.tools.learn",
     "to_json": "aotc.spec.json",
