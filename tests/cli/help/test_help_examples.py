@@ -29,6 +29,7 @@ MADE = (
     "build model.onnx --dim batch=1..8 --key release.pem -o model.aotc",
     # With this user's development key, too.
     "sign model.aotc --trust release.pub",
+    "build model.onnx --dim batch=1..8 -o other.aotc",
     "pack model.aotc -o release.aotc.zip",
     "trust init --name prod --signer release=release.pub -o trust.yaml",
     "profile learn traffic.jsonl --model model.onnx --seconds 1 --save-costs costs.json",
@@ -56,6 +57,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'{{"x": [{size}, {FEATURES}]}}\n' for size in (1, 1, 2, 4)]
     (folder / "traffic.jsonl").write_text("".join(lines))
     (folder / "password.txt").write_text("correct horse\n")
+    fleet = "schema: aotc.fleet/1\nname: shop\nmodels: ['models/*.onnx']\n"
+    (folder / "fleet.yaml").write_text(fleet)
     for words in MADE:
         made = aotc.plain(*words.split())
         assert made.status == 0, made

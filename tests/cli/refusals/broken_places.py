@@ -59,6 +59,7 @@ ROWS: Mapping[str, str] = {
     "store remove": "{id} --store {out}/other-store",
     "pack": "{in}/made.aotc -o {out}/new.zip",
     "unpack": "{in}/made.zip -o {out}/new-unpacked.aotc",
+    "merge": "{in}/made.aotc {in}/again.aotc -o {out}/new-merged.aotc --key {in}/key.pem",
     "export": "{in}/made.aotc -o {out}/new-export --key {in}/key.pub",
     "sign": "{out}/made.aotc --key {in}/other.pem --trust {in}/key.pub",
     "attest": "{out}/made.aotc --approve --channel prod --expires 2090-01-01 --key {in}/key.pem",

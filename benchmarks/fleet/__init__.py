@@ -1,0 +1,1 @@
+"""What fleets gain from more workers: measured on this machine, and by simulation beyond."""
