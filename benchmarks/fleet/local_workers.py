@@ -15,8 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aotc.fleet.building import FleetRequest, build_fleet
-from aotc.spec.fleet import FleetReport
+import aotc
 from benchmarks.fleet.small_models import write_models
 from benchmarks.result import Result, at_least, paired_interval
 
@@ -48,15 +47,14 @@ def measure(models: int, rounds: int) -> Result:
     return Result(rows=(row,), samples=samples)
 
 
-def _built(folder: Path, side: str) -> FleetReport:
+def _built(folder: Path, side: str) -> aotc.FleetReport:
     fleet = folder / f"{side}.yaml"
     fleet.write_text(
         "schema: aotc.fleet/1\nname: small\nmodels: ['models/*.onnx']\n"
         f"output: '{side}/{{model}}.aotc'\n"
     )
-    report = build_fleet(
-        FleetRequest(fleet=fleet, jobs=_SIDES[side], cache=False, state=folder / f"state-{side}")
-    )
+    state = folder / f"state-{side}"
+    report = aotc.build_fleet(fleet, jobs=_SIDES[side], cache=False, state=state)
     failed = [each for each in report.cells if each.outcome != "built"]
     assert not failed, failed
     return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,7 +47,7 @@ class _Graph:
         self.weights.append(numpy_helper.from_array(np.asarray(values, np.int64), name))
         return name
 
-    def add(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"n{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
         self.last = name

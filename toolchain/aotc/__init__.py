@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aotc.base.errors import AotcError, Place
     from aotc.base.progress import Count, Watcher
     from aotc.base.text import printable
+    from aotc.fleet.building import build_fleet
     from aotc.pipeline.build import build
     from aotc.report.html.artifact_page import write_page
     from aotc.runtime.binding import BoundCall
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     )
     from aotc.spec.diff_report import AreaDiff, Change, DiffReport
     from aotc.spec.evidence import OutputError, VariantEvidence
+    from aotc.spec.fleet import Cell, CellResult, FleetReport
     from aotc.spec.json import to_json
     from aotc.spec.manifest import Manifest
     from aotc.spec.payload import Finding, Value
@@ -78,6 +80,8 @@ __all__ = [
     "BoundCall",
     "BuildReport",
     "CallRoute",
+    "Cell",
+    "CellResult",
     "Change",
     "CheckModelsReport",
     "CheckResult",
@@ -87,6 +91,7 @@ __all__ = [
     "DiffReport",
     "ExportReport",
     "Finding",
+    "FleetReport",
     "Gate",
     "InspectReport",
     "Journal",
@@ -125,6 +130,7 @@ __all__ = [
     "__version__",
     "bench",
     "build",
+    "build_fleet",
     "check_models",
     "diff",
     "export",
@@ -148,6 +154,8 @@ _PUBLIC = {
     "BoundCall": "aotc.runtime.binding",
     "BuildReport": "aotc.spec.reports",
     "CallRoute": "aotc.spec.command_reports",
+    "Cell": "aotc.spec.fleet",
+    "CellResult": "aotc.spec.fleet",
     "Change": "aotc.spec.diff_report",
     "CheckModelsReport": "aotc.spec.command_reports",
     "CheckResult": "aotc.spec.reports",
@@ -157,6 +165,7 @@ _PUBLIC = {
     "DiffReport": "aotc.spec.diff_report",
     "ExportReport": "aotc.spec.command_reports",
     "Finding": "aotc.spec.payload",
+    "FleetReport": "aotc.spec.fleet",
     "Gate": "aotc.spec.run_report",
     "InspectReport": "aotc.spec.reports",
     "Journal": "aotc.spec.run_report",
@@ -194,6 +203,7 @@ _PUBLIC = {
     "Workers": "aotc.session.worker_pool",
     "bench": "aotc.tools.bench",
     "build": "aotc.pipeline.build",
+    "build_fleet": "aotc.fleet.building",
     "check_models": "aotc.tools.check_models",
     "diff": "aotc.tools.diff.artifacts",
     "export": "aotc.tools.export",

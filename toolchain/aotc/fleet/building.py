@@ -16,7 +16,7 @@ from aotc.base.files.folders import MANIFEST
 from aotc.base.files.replacing import NEW
 from aotc.base.files.work_folders import work_folder
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.base.text import did_you_mean
 from aotc.fleet.cell_jobs import BUILD, artifact_name, refusals_of
 from aotc.fleet.cells import FleetFile, read_fleet
@@ -26,6 +26,7 @@ from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
 from aotc.fleet.shards import plan_digest
 from aotc.fleet.state import FleetState, default_state
 from aotc.pipeline.output import Output
+from aotc.pipeline.request import called_with
 from aotc.pipeline.reuse import tell_judgements
 from aotc.spec.codec import decode
 from aotc.spec.fleet import (
@@ -52,7 +53,7 @@ LOCAL: Final = "local"
 class FleetRequest:
     """What a fleet's build is asked for; see `build_fleet`."""
 
-    fleet: str | Path
+    fleet: str | Path = field(kw_only=False)
     only: Sequence[str] = ()
     shard: str = ""
     on: str = LOCAL
@@ -62,6 +63,8 @@ class FleetRequest:
     cache: bool = True
     state: str | Path | None = None
     progress: Progress | None = None
+    planned: Callable[[FleetPlan], None] | None = None
+    log: Log | None = None
 
 
 def plan_of(request: FleetRequest) -> FleetPlan:
@@ -70,12 +73,8 @@ def plan_of(request: FleetRequest) -> FleetPlan:
         return run.plan.document
 
 
-def build_fleet(
-    request: FleetRequest,
-    *,
-    planned: Callable[[FleetPlan], None] | None = None,
-    log: Log | None = None,
-) -> FleetReport:
+@called_with(FleetRequest)
+def build_fleet(request: FleetRequest) -> FleetReport:
     """Build the cells of a fleet that are new; the report has all of them.
 
     `fleet` is the path of its file.  Of its cells those are built whose names match a glob of
@@ -87,14 +86,15 @@ def build_fleet(
     stops no other, and an
     interrupt leaves those that were not built as `not-run`.
 
-    Raises what `read_fleet` does, AOTC-I027 (no such executor or share), I166 (nothing to build),
-    and what loading the signer and starting the executor raises.
+    Raises all that is wrong with the file (AOTC-I001, I046, I160 to I163, I165, I167), I027 (no
+    such executor or share), I166 (nothing to build), and what loading the signer and starting the
+    executor raises.
     """
     started = time.monotonic()
     with _planned(request) as run:
-        if planned is not None:
-            planned(run.plan.document)
-        results = run.results(log)
+        if request.planned is not None:
+            request.planned(run.plan.document)
+        results = run.results()
         merged = tuple(run.merged(results)) if run.fleet.fleet.merge == "by-model" else ()
         return FleetReport(
             fleet=run.fleet.fleet.name,
@@ -177,7 +177,7 @@ class _Run:
         self.request, self.fleet, self.digest, self.plan = request, fleet, digest, plan
         self.executor, self.state, self.signer, self.reporter = executor, state, signer, reporter
 
-    def results(self, log: Log | None) -> dict[str, CellResult]:
+    def results(self) -> dict[str, CellResult]:
         """What became of every cell, by its name, in the order of the file."""
         found = {each.task.cell.name: _unbuilt(each) for each in self.plan.tasks}
         new = [each for each in self.plan.tasks if each.planned.state == "new"]
@@ -185,7 +185,7 @@ class _Run:
         new.sort(key=lambda each: -each.seconds)
         jobs = {job.name: (each, job) for each in new for job in (self._job(each),)}
         self.reporter.begin_items("build", len(new), "cells")
-        told = log or (lambda name, line: self.reporter.note(f"{name}: {line}"))
+        told = self.request.log or (lambda name, line: self.reporter.note(f"{name}: {line}"))
         try:
             with closing(self.executor.run([job for _, job in jobs.values()], told)) as outcomes:
                 for count, outcome in enumerate(outcomes, 1):

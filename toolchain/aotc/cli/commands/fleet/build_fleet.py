@@ -114,22 +114,21 @@ def build(
     ):
         with needs("fleet build", "cpu"):
             from aotc.fleet.building import FleetRequest, build_fleet, plan_of
-        request = FleetRequest(
-            fleet=fleet,
-            only=tuple(only),
-            shard=shard,
-            on=on,
-            jobs=jobs,
-            key=key,
-            force=force,
-            cache=cache,
-            state=state,
-            progress=progress,
-        )
+        asked = {
+            "only": tuple(only),
+            "shard": shard,
+            "on": on,
+            "jobs": jobs,
+            "key": key,
+            "force": force,
+            "cache": cache,
+            "state": state,
+            "progress": progress,
+        }
         if plan:
-            document = plan_of(request)
+            document = plan_of(FleetRequest(fleet, **asked))
         else:
-            report = build_fleet(request, planned=None if json else _tell)
+            report = build_fleet(fleet, planned=None if json else _tell, **asked)
             status = status_of(report)
             if run.is_wanted:
                 from aotc.report.runs import fleet_judged
