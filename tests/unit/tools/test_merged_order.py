@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aotc.spec.codec import decode, encode
-from aotc.spec.manifest import MergedArtifact
+from aotc.spec.manifest import MergedBuild
 from aotc.spec.profile import Profile
 from aotc.spec.profile_files import load_profile, stated_profile
 from aotc.spec.variant import Toolchain
@@ -81,7 +81,7 @@ def test_waivers_follow_the_names_of_variants() -> None:
 def test_what_is_built_alike() -> None:
     tools = Toolchain(aotc="1", python="3.12", onnx="1.2", onnxruntime="1.32.0")
 
-    def artifact(digit: str, **fields: Any) -> MergedArtifact:
+    def artifact(digit: str, **fields: Any) -> MergedBuild:
         stated: dict[str, Any] = {
             "target": "host",
             "target_sha256": "0" * 64,
@@ -89,7 +89,7 @@ def test_what_is_built_alike() -> None:
             "toolchain": tools,
             **fields,
         }
-        return MergedArtifact(artifact_id=digit * 64, variants={digit: digit}, **stated)
+        return MergedBuild(artifact_id=digit * 64, variants={digit: digit}, **stated)
 
     one = artifact("1")
     assert built_alike([one, artifact("2")])

@@ -99,7 +99,7 @@ class Manifest:
     ] = ()
     random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
     merged: Annotated[
-        tuple[MergedArtifact, ...],
+        tuple[MergedBuild, ...],
         "artifacts whose variants it has, by id, where they were built for other targets, by other "
         "versions or by other profiles; none: all were built alike",
     ] = ()
@@ -111,7 +111,7 @@ class Manifest:
         every = (each for variant in self.variants for each in variant.requirements.custom_ops)
         return tuple({each.sha256: each for each in every}.values())
 
-    def origins(self, variant: str) -> tuple[MergedArtifact, ...]:
+    def origins(self, variant: str) -> tuple[MergedBuild, ...]:
         """The merged artifacts that had a variant, whatever they called it."""
         return tuple(each for each in self.merged if variant in each.variants)
 
@@ -153,8 +153,8 @@ class Manifest:
 
 
 @record
-class MergedArtifact:
-    """An artifact whose variants were taken into this one, and how it says that it was built."""
+class MergedBuild:
+    """A build whose variants were taken into this artifact, as its own artifact told of it."""
 
     artifact_id: Annotated[Sha256, "sha256 of its aotc.json"]
     target: str
@@ -167,7 +167,7 @@ class MergedArtifact:
 
 
 def merged_problems(
-    variants: Iterable[Variant], merged: Sequence[MergedArtifact]
+    variants: Iterable[Variant], merged: Sequence[MergedBuild]
 ) -> Iterator[Problem]:
     """Variants that no merged artifact had, and those of merged ones that are not here."""
     names = {variant.name for variant in variants}

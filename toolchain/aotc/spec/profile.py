@@ -12,7 +12,7 @@ from aotc.base.files.folders import MANIFEST
 from aotc.base.records import field, record
 from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
 from aotc.spec.codec import Aliases, Bounds, ParseError, Pattern, Problem, decode
-from aotc.spec.manifest import Manifest, MergedArtifact
+from aotc.spec.manifest import Manifest, MergedBuild
 from aotc.spec.payload import Sha256
 from aotc.spec.precision import (
     PRECISION_ALIASES,
@@ -490,7 +490,7 @@ class _ByIdentity:
 
     __slots__ = ("manifest",)
 
-    def __init__(self, manifest: Manifest | MergedArtifact) -> None:
+    def __init__(self, manifest: Manifest | MergedBuild) -> None:
         self.manifest = manifest
 
     def __hash__(self) -> int:

@@ -12,7 +12,7 @@ from aotc.base.records import record, replace
 from aotc.spec.codec import Json, encode
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import canonical_json
-from aotc.spec.manifest import Manifest, MergedArtifact
+from aotc.spec.manifest import Manifest, MergedBuild
 from aotc.spec.profile import Budgets, TuneSpec, profile_of
 from aotc.spec.profile_files import stated_profile
 from aotc.spec.providers import CAPTURING
@@ -164,12 +164,12 @@ def _promises(manifest: Manifest) -> Mapping[str, Json]:
 # How the inputs were built, which the manifest tells where they were not built alike.
 
 
-def built_as(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> list[MergedArtifact]:
+def built_as(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> list[MergedBuild]:
     """How each was built, by id; `names` are those of variants here, by the name that it has."""
-    found: dict[str, MergedArtifact] = {}
+    found: dict[str, MergedBuild] = {}
     for each, renamed in zip(inputs, names, strict=True):
         manifest = each.manifest
-        itself = MergedArtifact(
+        itself = MergedBuild(
             artifact_id=each.artifact_id,
             target=manifest.target,
             target_sha256=manifest.target_sha256,
@@ -185,13 +185,13 @@ def built_as(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> lis
     return [found[artifact_id] for artifact_id in sorted(found)]
 
 
-def built_alike(merged: Sequence[MergedArtifact]) -> bool:
+def built_alike(merged: Sequence[MergedBuild]) -> bool:
     """Whether one build on one of the hosts could have given all variants.
 
     That is so for one target, equal versions and one profile, but for the variants that it names.
     """
 
-    def traits(each: MergedArtifact) -> tuple[Json, ...]:
+    def traits(each: MergedBuild) -> tuple[Json, ...]:
         bare = replace(each.toolchain, plugins=(), onnxscript="", onnx_ir="")
         profile = {name: value for name, value in each.profile.items() if name != "variants"}
         return each.target, each.target_sha256, bare, profile
@@ -211,7 +211,7 @@ def joined_toolchain(inputs: Sequence[Input]) -> Toolchain:
     )
 
 
-def joined_target(merged: Sequence[MergedArtifact]) -> str:
+def joined_target(merged: Sequence[MergedBuild]) -> str:
     """The names of all targets."""
     return ", ".join(sorted({each.target for each in merged}))
 

@@ -25,7 +25,7 @@ from aotc.session.parity import compare
 from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
-from aotc.spec.manifest import AcceptedWaiver, Manifest, MergedArtifact
+from aotc.spec.manifest import AcceptedWaiver, Manifest, MergedBuild
 from aotc.spec.payload import FileEntry, Finding, Fixture, FixtureTensor
 from aotc.spec.profile import profile_of
 from aotc.spec.providers import BY_ORT_NAME, CPU
@@ -589,10 +589,10 @@ def _manifest(
 
 
 def _with_specs(
-    merged: Sequence[MergedArtifact],
+    merged: Sequence[MergedBuild],
     inputs: Sequence[Input],
     specs: Sequence[Mapping[str, str]],
-) -> Iterator[tuple[MergedArtifact, Mapping[str, str]]]:
+) -> Iterator[tuple[MergedBuild, Mapping[str, str]]]:
     """Each with the new names of its profile's variants: those of the input that it is from."""
     for each in merged:
         for source, renamed in zip(inputs, specs, strict=True):
