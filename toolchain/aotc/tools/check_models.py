@@ -103,9 +103,9 @@ def check_models(
     if keep_answers is not None:
         kept = KeptFolder(Path(keep_answers), names, renew=renew_answers)
     earlier = _earlier(before, str(against), kept_before, kept, names, chosen)
-    versions = _versions()
+    versions = tool_versions()
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
-    asked = chosen if cache else _with_larger_fixtures(chosen)
+    asked = chosen if cache else with_larger_fixtures(chosen)
     request: dict[str, Json] = {"profile": encode(asked, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary_folder() as work:
@@ -147,7 +147,7 @@ def check_models(
     )
 
 
-def _with_larger_fixtures(profile: Profile) -> Profile:
+def with_larger_fixtures(profile: Profile) -> Profile:
     """The profile with room for the answers that are kept, unless it limits the artifact's size."""
     if profile.budgets.artifact_bytes is not None:
         return profile
@@ -393,7 +393,7 @@ def _split_external_data(
     return tuple(models), tuple(skipped)
 
 
-def _versions() -> ToolVersions:
+def tool_versions() -> ToolVersions:
     """The versions of the packages that build here; raises AOTC-I019 and I020."""
     runtime = import_onnxruntime()
     try:

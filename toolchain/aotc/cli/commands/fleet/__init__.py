@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from aotc.cli.commands.fleet.build_fleet import build
+from aotc.cli.commands.fleet.upgrade_fleet import upgrade
 from aotc.cli.grammar import Command, new_app
 
-_COMMANDS: Final = (build,)
+_COMMANDS: Final = (build, upgrade)
 
 app = new_app("Build many models for many targets.")
 
