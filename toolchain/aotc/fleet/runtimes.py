@@ -76,8 +76,9 @@ def runtime_of(stated: str, *, force: bool = False) -> tuple[Runtime, tuple[Find
     """The environment that `stated` names, made unless it is there; with what is to be said of it.
 
     `stated` is a version of ONNX Runtime (`1.33` is the newest 1.33.x), the file of a wheel or of
-    requirements, the folder of an environment that has aotc, or empty for this one.  With `force`,
-    one of a minor version that aotc was not tried with is taken, which is told as AOTC-I194.
+    requirements, the folder of an environment that has aotc, or empty for this one; so is the
+    version that is installed here.  With `force`, one of a minor version that aotc was not tried
+    with is taken, which is told as AOTC-I194.
 
     Raises AOTC-I190 (none of these), I191 (it cannot be made), I192 (no wheel for here), I193 (its
     ONNX Runtime cannot be used), I194, I001 and I026.
@@ -86,7 +87,7 @@ def runtime_of(stated: str, *, force: bool = False) -> tuple[Runtime, tuple[Find
         # Told before anything is downloaded.
         _judge_minor(stated, force=force)
     place = Path(stated)
-    if not stated:
+    if not stated or stated == installed_versions((_distribution(),)).get(_distribution()):
         runtime = Runtime(about=RuntimeEnvironment(versions=_described(None)))
     elif (place / _PYTHON).exists():
         python = str((place / _PYTHON).absolute())

@@ -353,7 +353,7 @@ class _Comparison:
                 folder=folder / "build",
                 where=subject.source.name,
             )
-            text = (artifact / PAYLOAD / MANIFEST).read_bytes()
+            text = (artifact / MANIFEST).read_bytes()
         except OSError as error:
             return _Built(side=_refused(failures.refusal_of(error), folder))
         except AotcError as error:

@@ -36,7 +36,7 @@ from aotc.pipeline.attempts import (
     without_empty_sizes,
 )
 from aotc.pipeline.auto import choose_precisions
-from aotc.pipeline.cache import BuildCache
+from aotc.pipeline.cache import ARTIFACT, BuildCache
 from aotc.pipeline.context import BuildContext, BuildState, Clock
 from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
@@ -62,6 +62,7 @@ from aotc.pipeline.request import (
 )
 from aotc.pipeline.reuse import (
     CachedBuild,
+    artifact_key_parts,
     cache_slot,
     cached_artifact,
     data_digests,
@@ -112,6 +113,7 @@ from aotc.spec.profile import Profile
 from aotc.spec.reports import BuildReport
 from aotc.spec.run_report import Journal
 from aotc.spec.shapes import DimRange
+from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor
 from aotc.spec.trust_policy import Sealer
 from aotc.trust import provenance, sbom
@@ -201,24 +203,11 @@ def _build_files(request: BuildRequest) -> BuildReport:
         workers.submit(_import_ahead)
         target = target_of(profile, host, places)
         journal.target = target.name
-        custom_ops = stage_custom_ops(profile, target, host, work / "custom_ops")
-        context = BuildContext(
-            # A path would differ between folders.
-            profile=replace(profile, target=target.name),
-            target=target,
-            host=host,
-            places=places,
-            fixtures=Path(request.fixtures) if request.fixtures is not None else None,
-            embed_fixtures=request.embed_fixtures,
-            calibration=request.calibration_of(profile),
-            custom_ops=custom_ops,
-            tries_static=may_be_static(profile, tune=request.is_tuned),
-            tries_half=observes_half(profile, tune=request.is_tuned),
-        )
+        context = replace(_context(request, profile, target, work / "custom_ops"), places=places)
         state = BuildState(
             context=context,
             work=work / "build",
-            workers=workers.registering(library.file for library in custom_ops),
+            workers=workers.registering(library.file for library in context.custom_ops),
             clock=clock,
             cache=cache,
             journal=journal,
@@ -265,6 +254,38 @@ def _build_files(request: BuildRequest) -> BuildReport:
     return build_report(
         signed, evidence, findings, clock, cached=made.cached, against=str(request.against or "")
     )
+
+
+def _context(request: BuildRequest, profile: Profile, target: Target, folder: Path) -> BuildContext:
+    """What is asked for, on this machine; libraries of operators are copied to `folder`."""
+    host = probe()
+    return BuildContext(
+        # A path would differ between folders.
+        profile=replace(profile, target=target.name),
+        target=target,
+        host=host,
+        fixtures=Path(request.fixtures) if request.fixtures is not None else None,
+        embed_fixtures=request.embed_fixtures,
+        calibration=request.calibration_of(profile),
+        custom_ops=stage_custom_ops(profile, target, host, folder),
+        tries_static=may_be_static(profile, tune=request.is_tuned),
+        tries_half=observes_half(profile, tune=request.is_tuned),
+    )
+
+
+def foreseen_key(request: BuildRequest, name: str, model_sha256: str, folder: Path) -> str:
+    """The key under which the build cache keeps what `request` builds on this machine.
+
+    `model_sha256` is what `reuse.model_digest` says of its model, which need not be here, and
+    `name` the model's; `folder` is empty.  The key is empty where nothing is known before.  Raises
+    what a build refuses before it reads the model.
+    """
+    profile, places = requested_profile(request)
+    target = target_of(profile, probe(), places)
+    context = _context(request, profile, target, folder / "custom_ops")
+    _require_possible(request, context)
+    parts = artifact_key_parts(model_sha256, name, context) if model_sha256 else None
+    return BuildCache().key(ARTIFACT, parts) if parts is not None else ""
 
 
 def _require_possible(request: BuildRequest, context: BuildContext) -> None:

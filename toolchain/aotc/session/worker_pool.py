@@ -24,7 +24,7 @@ from typing import Final, ParamSpec, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, make_folder, state_folder
 from aotc.base.files.names import file_name
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.session.forkserver import ForkServer
 from aotc.session.worker import NO_SPACE, NOT_WRITTEN, REQUEST, RESULT
 from aotc.spec.codec import Json
@@ -118,6 +118,12 @@ class Workers:
     ) -> Future[T]:
         """Call a function that runs a job in another thread."""
         return self._pool.submit(function, *arguments, **keywords)
+
+    def within(self, seconds: float) -> Workers:
+        """The same workers; each of their jobs may take so long."""
+        others = copy.copy(self)
+        others._limits = replace(self._limits, seconds=seconds)
+        return others
 
     def run(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
         """Run `module:function` on `request` in a process whose working directory is `folder`.

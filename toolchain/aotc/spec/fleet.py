@@ -6,13 +6,18 @@ complete: each is built with the profile `edge` for the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
-from aotc.base.records import field, record
-from aotc.spec.codec import Json
-from aotc.spec.precision import Name
+from aotc.base.records import field, record, replace
+from aotc.spec.allowed_values import read_allowed
+from aotc.spec.codec import Aliases, Bounds, Json, ParseError, Problem, decode
+from aotc.spec.payload import Finding
+from aotc.spec.precision import PRECISION_ALIASES, Name, WantedPrecision
+from aotc.spec.profile import RandomPolicy
 from aotc.spec.reports import Refusal
+from aotc.spec.run_report import Gate, Measurement, NoticedFinding
+from aotc.spec.shapes import DimRange
 
 CellState = Literal["new", "unchanged", "impossible", "excluded"]
 CellOutcome = Literal["built", "reused", "failed", "impossible", "not-run"]
@@ -23,35 +28,82 @@ Merging = Literal["none", "by-model"]
 class Needs:
     """What a cell asks of the machine that builds it."""
 
-    cpus: Annotated[float, "cores"] = 1.0
-    memory_bytes: Annotated[int | None, "None: as measured before, or by the model's size"] = None
-    num_gpus: float = 0.0
+    cpus: Annotated[float, Bounds(0.01, 4096), "cores"] = 1.0
+    memory_bytes: Annotated[
+        int | None, Bounds(1), "null: as measured before, or by the model's size"
+    ] = None
+    num_gpus: Annotated[float, Bounds(0, 4096)] = 0.0
     accelerator_type: Annotated[str, "such as H100; empty: any"] = ""
-    resources: Annotated[Mapping[str, float], "amounts by name, such as xeon: 1"] = field(
-        default_factory=dict
-    )
+    resources: Annotated[
+        Mapping[str, Annotated[float, Bounds(0)]], "amounts by name, such as xeon: 1"
+    ] = field(default_factory=dict)
 
 
 @record
-class FleetModel:
+class _StatedModel:
+    """A model of a fleet, or all that match a glob."""
+
+    path: Annotated[
+        str, Bounds(1), "path or glob, relative to the file, or what `aotc build` takes"
+    ]
+    name: Annotated[Name | None, "null: the file's name without its suffix"] = None
+    fixtures: Annotated[str, "inputs to compare on, as --fixtures; relative to the file"] = ""
+    calibration: Annotated[str, "samples to quantize with, as --calibration"] = ""
+    trust_source: Annotated[bool, "code of the source may be run, as --trust-source"] = False
+
+
+@record
+class FleetModel(_StatedModel):
     """A model of a fleet, or all that match a glob; a text in the file is the path alone."""
 
-    path: Annotated[str, "path or glob, relative to the file, or what `aotc build` takes"]
-    name: Annotated[str, "empty: the file's name without its suffix"] = ""
-    fixtures: str = ""
-    calibration: str = ""
+    @classmethod
+    def json_schema(cls, plain_of: Callable[[type], dict[str, Json]]) -> dict[str, Json]:
+        """The JSON Schema of what `from_json` reads; `plain_of` gives the schema of a record."""
+        path = {"type": "string", "minLength": 1, "description": "the path alone"}
+        return {"description": cls.__doc__, "anyOf": [path, plain_of(_StatedModel)]}
+
+    @classmethod
+    def from_json(cls, data: Json) -> FleetModel:
+        """Read a path, or a mapping of the fields; raises `ParseError`."""
+        stated = decode(_StatedModel, {"path": data} if isinstance(data, str) else data)
+        return cls(
+            path=stated.path,
+            name=stated.name,
+            fixtures=stated.fixtures,
+            calibration=stated.calibration,
+            trust_source=stated.trust_source,
+        )
 
 
 @record
 class CellSettings:
-    """What rows of the file state of the cells that they match; None: as without it."""
+    """What rows of the file state of the cells that they match; null: as without it."""
 
-    dims: Mapping[str, int | str] = field(default_factory=dict)
-    precision: str | None = None
+    dims: Annotated[Mapping[str, DimRange], "as --dim of `aotc build`"] = field(
+        default_factory=dict
+    )
+    values: Annotated[Mapping[str, str], "as --value"] = field(default_factory=dict)
+    precision: Annotated[
+        Annotated[WantedPrecision, Aliases(tuple(PRECISION_ALIASES.items()))] | None,
+        "as --precision",
+    ] = None
+    random: Annotated[RandomPolicy | None, "as --random"] = None
+    allow_unproven: Annotated[bool | None, "as --allow-unproven"] = None
+    embed_fixtures: Annotated[bool | None, "as --embed-fixtures"] = None
     needs: Needs | None = None
     required: Annotated[bool | None, "whether its failure fails the fleet (default: true)"] = None
-    timeout_seconds: float | None = None
-    output: Annotated[str | None, "path of the artifact"] = None
+    timeout_seconds: Annotated[float | None, Bounds(1, 10_000_000), "default: 3600"] = None
+    output: Annotated[str | None, Bounds(1), "path of the artifact, as `output` below"] = None
+
+    def problems(self) -> list[Problem]:
+        """Values that are none."""
+        found = []
+        for name, text in self.values.items():
+            try:
+                read_allowed(text)
+            except ParseError as error:
+                found += [replace(each, path=f"values.{name}") for each in error.problems]
+        return found
 
 
 @record
@@ -65,7 +117,7 @@ class CellMatch:
 
 @record
 class FleetRow:
-    """Settings of the cells that match; later rows come first."""
+    """Settings of the cells that match; what a later row states comes first."""
 
     match: CellMatch
     settings: CellSettings = CellSettings()
@@ -85,15 +137,26 @@ class Fleet:
 
     schema: Annotated[Literal["aotc.fleet/1"], "version of this schema"]
     name: Name
-    models: tuple[FleetModel, ...]
-    profiles: tuple[str, ...] = ("edge",)
-    targets: tuple[str, ...] = ("host",)
+    models: Annotated[tuple[FleetModel, ...], Bounds(1, 100_000)]
+    profiles: Annotated[
+        tuple[str, ...], Bounds(1, 1000), "built-in names, or files relative to this one"
+    ] = ("edge",)
+    targets: Annotated[
+        tuple[str, ...],
+        Bounds(0, 1000),
+        "host, built-in names, or files relative to this one; none: that of each profile",
+    ] = ()
     exclude: tuple[Exclusion, ...] = ()
     rows: tuple[FleetRow, ...] = ()
-    output: Annotated[str, "path of artifacts with {model}, {profile} and {target}"] = (
-        "artifacts/{model}/{profile}/{target}.aotc"
-    )
-    merge: Merging = "none"
+    output: Annotated[
+        str,
+        Bounds(1),
+        "path of artifacts, relative to this file, with {fleet}, {model}, {profile} and {target}",
+    ] = "artifacts/{model}/{profile}/{target}.aotc"
+    merge: Annotated[Merging, "by-model: what was built of a model becomes one artifact"] = "none"
+    merged_output: Annotated[
+        str, Bounds(1), "path of merged artifacts, with {fleet}, {model} and {profile}"
+    ] = "artifacts/{model}/{profile}.aotc"
 
 
 @record
@@ -107,8 +170,7 @@ class Cell:
     output: str
     needs: Needs = Needs()
     required: bool = True
-    timeout_seconds: float | None = None
-    settings: Mapping[str, Json] = field(default_factory=dict)
+    timeout_seconds: float = 3600.0
 
     @property
     def name(self) -> str:
@@ -122,11 +184,26 @@ class PlannedCell:
 
     cell: Cell
     state: CellState
-    reason: Annotated[str, "why it is impossible here, or excluded"] = ""
-    refusal: Refusal | None = None
-    key: Annotated[str, "of the build cache; empty: nothing is known before it is built"] = ""
-    last_seconds: float | None = None
+    reason: Annotated[
+        str, "why it is excluded or impossible, or built although it was built before"
+    ] = ""
+    refusals: Annotated[tuple[Refusal, ...], "why it is impossible here"] = ()
+    key: Annotated[str, "of the build cache; empty: not known before it is built"] = ""
+    workers: Annotated[tuple[str, ...], "who can build it; empty: all"] = ()
+    last_seconds: Annotated[float | None, "what it took last time; null: never built"] = None
     last_memory_bytes: int | None = None
+
+
+@record
+class FleetPlan:
+    """`aotc fleet build --plan --json`."""
+
+    schema: Literal["aotc.fleet-plan/1"] = "aotc.fleet-plan/1"
+    fleet: str
+    executor: str
+    shard: Annotated[str, "I/N; empty: all cells"] = ""
+    cells: tuple[PlannedCell, ...]
+    workers: tuple[WorkerDescription, ...] = ()
 
 
 @record
@@ -139,7 +216,7 @@ class WorkerDescription:
     gpus: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     sources: Annotated[str, "digest of aotc's own modules"] = ""
-    needs_served: Annotated[Needs, "what it has of each"] = Needs()
+    serves: Annotated[Needs, "what it has of each"] = Needs()
     clock_offset_seconds: float = 0.0
 
 
@@ -148,25 +225,46 @@ class CellResult:
     """What became of a cell."""
 
     cell: Cell
-    outcome: CellOutcome
-    key: str = ""
+    outcome: Annotated[
+        CellOutcome, "reused: an equal build was there, in its place or in the build cache"
+    ]
+    key: Annotated[str, "of the build cache; empty: not known"] = ""
+    key_id: Annotated[str, "of who signed; empty: an identity"] = ""
     artifact_id: str = ""
     refusals: tuple[Refusal, ...] = ()
-    findings: tuple[str, ...] = ()
+    findings: Annotated[tuple[NoticedFinding, ...], "what its build noticed"] = ()
     seconds: float = 0.0
     peak_memory_bytes: int | None = None
     worker: WorkerDescription | None = None
     attempts: Annotated[int, "more than 1: workers were lost"] = 1
+    gates: Annotated[tuple[Gate, ...], "what its build judged"] = ()
+    measurements: tuple[Measurement, ...] = ()
+
+
+@record
+class MergedArtifact:
+    """An artifact made of several cells of one model."""
+
+    model: str
+    profile: str
+    output: str
+    artifact_id: str = ""
+    cells: Annotated[tuple[str, ...], "names of those that it is made of"] = ()
+    artifacts: Annotated[tuple[str, ...], "their ids"] = ()
+    refusals: Annotated[tuple[Refusal, ...], "why it was not made"] = ()
 
 
 @record
 class FleetReport:
-    """What became of all cells of a fleet, or of a share of them."""
+    """`aotc fleet build --json`: what became of all cells of a fleet, or of a share of them."""
 
+    schema: Literal["aotc.fleet-report/1"] = "aotc.fleet-report/1"
     fleet: str
     executor: str
     cells: tuple[CellResult, ...]
-    shard: Annotated[str, "I/N; empty: all cells"] = ""
-    merged: Annotated[tuple[str, ...], "artifacts made of several cells"] = ()
+    plan: Annotated[str, "sha256 of the names of all cells; equal in all shards of a fleet"] = ""
+    shard: Annotated[str, "I/N, or I,J/N of what was joined; empty: all cells"] = ""
+    merged: tuple[MergedArtifact, ...] = ()
     workers: tuple[WorkerDescription, ...] = ()
+    findings: Annotated[tuple[Finding, ...], "of the run itself"] = ()
     seconds: float = 0.0

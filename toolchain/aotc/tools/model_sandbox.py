@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,19 +78,22 @@ class Sandbox:
         folder: Path,
         where: str,
         custom_ops: Sequence[Path] = (),
+        seconds: float | None = None,
     ) -> JobResult:
         """As `Workers.run`; if all processes went down together, the job is run once more.
 
-        Sessions of the job register the libraries `custom_ops`.
+        Sessions of the job register the libraries `custom_ops`.  It may take `seconds` (None: as
+        the limits say).
         """
         workers = self._workers
+        within = self._limits.seconds if seconds is None else seconds
+        asked = partial(Workers.run, job=job, request=request, folder=folder, where=where)
         try:
-            return workers.registering(custom_ops).run(job, request, folder=folder, where=where)
+            return asked(workers.registering(custom_ops).within(within))
         except AotcError:
             if not self._renew(workers):
                 raise
-        renewed = self._workers.registering(custom_ops)
-        return renewed.run(job, request, folder=folder, where=where)
+        return asked(self._workers.registering(custom_ops).within(within))
 
     def _renew(self, workers: Workers) -> bool:
         """Whether `workers` had ended; then new ones replace them for all threads."""

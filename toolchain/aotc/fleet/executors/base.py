@@ -8,7 +8,6 @@ machine by their content; what it leaves in the folder `out` of its working fold
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,6 +137,8 @@ def perform(call: Json) -> Json:
 
     The memory is that of the process and of the largest that it started.
     """
+    import resource
+
     Path(OUT).mkdir(exist_ok=True)
     if call["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, call["cores"])
