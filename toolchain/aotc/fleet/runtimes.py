@@ -362,17 +362,14 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     )
     try:
         found: Any = json.loads(ended.stdout)
-        if "error" in found:
-            raise _unusable(place, found["error"])
-        versions = decode(ToolVersions, found["versions"])
+        problem, versions = found["problem"], decode(ToolVersions, found["versions"])
     except (ValueError, ParseError, KeyError, TypeError):
         lines = ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"]
         raise _unusable(place, lines[-1][:500]) from None
+    if problem:
+        raise _unusable(place, problem)
     if versions.aotc != VERSION:
         raise _unusable(place, f"aotc {versions.aotc}", f"aotc {VERSION}, as here")
-    if CPU not in found["available"]:
-        available = ", ".join(found["available"]) or "none"
-        raise _unusable(place, f"ONNX Runtime {versions.onnxruntime} with {available}", CPU)
     if own is not None and not Path(found["file"]).resolve().is_relative_to(own.resolve()):
         raise _unusable(place, f"the ONNX Runtime in {found['file']}", f"one in {own}")
     return versions
@@ -389,20 +386,21 @@ def _unusable(place: str, found: str, expected: str = "") -> AotcError:
 
 
 def describe() -> Json:
-    """In an environment: the versions of what builds there, and ONNX Runtime's own providers."""
-    from aotc.session.sessions import import_onnxruntime
-    from aotc.tools.check_models import tool_versions
+    """In an environment: why nothing can be built there, or the versions of what builds."""
+    from aotc.providers.ort import import_onnxruntime
+    from aotc.tools.doctor import tool_versions
 
     try:
         runtime = import_onnxruntime()
-        return {
-            "available": list(runtime.get_available_providers()),
-            "file": runtime.__file__,
-            "versions": encode(tool_versions(), full=True),
-        }
+        providers = runtime.get_available_providers()
+        if CPU in providers:
+            versions = encode(tool_versions("aotc fleet upgrade"), full=True)
+            return {"problem": "", "file": runtime.__file__, "versions": versions}
+        problem = f"ONNX Runtime {runtime.__version__} has {', '.join(providers) or 'no provider'}"
     except AotcError as error:
-        return {"error": error.line()}
+        problem = error.line()
+    return {"problem": problem, "versions": {}}
 
 
 if __name__ == "__main__":
-    print(json.dumps(describe()))
+    sys.stdout.write(json.dumps(describe()))

@@ -17,7 +17,6 @@ from typing import Any, Final
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError, Place
 from aotc.base.files import failures
-from aotc.base.files.failures import cannot_write
 from aotc.base.files.folders import MANIFEST, PAYLOAD, make_folder, state_folder
 from aotc.base.files.reading import file_sha256, read_at_most
 from aotc.base.files.replacing import erase
@@ -25,6 +24,7 @@ from aotc.base.files.work_folders import temporary_folder
 from aotc.base.files.writing import write_atomically
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
+from aotc.fleet.cells import HOST, Task, read_fleet
 from aotc.fleet.runtimes import Runtime, runtime_of
 from aotc.fleet.upgrade_jobs import TURNS
 from aotc.host.probe import probe
@@ -32,6 +32,7 @@ from aotc.pipeline.custom_ops import stage_custom_ops
 from aotc.pipeline.reuse import source_digest
 from aotc.spec.answers import ChangedAnswer, ModelAnswers, SameCalls
 from aotc.spec.codec import Json, ParseError, decode, encode
+from aotc.spec.command_reports import SkippedFile
 from aotc.spec.evidence import Comparison
 from aotc.spec.json import MAX_JSON_BYTES, canonical_json, canonical_sha256, strict_json
 from aotc.spec.manifest import Manifest
@@ -68,13 +69,18 @@ _RUNS: Final = 600
 # its memory may cost several per cent for as long as it lives.
 _PAIRS: Final = 3
 _POLL_SECONDS: Final = 0.2
+# Until there are rounds enough for an interval, as many times as long as stated.
+_LONGEST: Final = 10
 _JOBS: Final = "aotc.fleet.upgrade_jobs"
 _SEED: Final = 20260131
 
 
 @record
 class Subject:
-    """A model that is built in both environments: `options` are further arguments of `build`."""
+    """A model that is built in both environments.
+
+    `options` are further arguments of `build`, and `seconds` how long it may take (None: as all).
+    """
 
     name: str
     source: Path
@@ -82,6 +88,7 @@ class Subject:
     options: Mapping[str, Json] = field(default_factory=dict)
     fixtures: str | None = None
     required: bool = True
+    seconds: float | None = None
 
 
 def upgrade(
@@ -118,8 +125,9 @@ def upgrade(
     reporter = Reporter(progress)
     subjects, skipped = _subjects(Path(fleet), profile, pattern)
     reporter.begin("environments")
-    before, _ = runtime_of(since, force=True)
+    # That of today need not be made where the other one cannot be.
     after, findings = runtime_of(to, force=force)
+    before, _ = runtime_of(since, force=True)
     reporter.end()
     kept = _Finished((before, after), (allow, measure_seconds))
     done = {each.name: found for each in subjects if (found := kept.find(each)) is not None}
@@ -137,12 +145,14 @@ def upgrade(
             measure_seconds=measure_seconds,
         )
         left = [each for each in subjects if each.name not in done]
-        with suppress(KeyboardInterrupt):
-            # The report has what is known; the caller sees which models are not done.
-            with closing(comparison.compare_all(left, jobs, reporter)) as finished:
-                for subject, found in finished:
-                    done[subject.name] = found
-                    kept.add(subject, found)
+        # The report has what is known; the caller sees which models are not done.
+        with (
+            suppress(KeyboardInterrupt),
+            closing(comparison.compare_all(left, jobs, reporter)) as finished,
+        ):
+            for subject, found in finished:
+                done[subject.name] = found
+                kept.add(subject, found)
     unchecked = tuple(each.name for each in subjects if each.name not in done)
     if not unchecked:
         kept.remove()
@@ -160,13 +170,44 @@ def upgrade(
     )
 
 
-def _subjects(fleet: Path, profile: str | Path, pattern: str) -> tuple[list[Subject], Any]:
-    """What is compared, and the files that are left out."""
-    chosen = with_larger_fixtures(load_profile(profile))
-    found, skipped = find_models(fleet, pattern)
-    return [
-        Subject(name=each.name, source=each.path.absolute(), profile=chosen) for each in found
-    ], skipped
+def _subjects(
+    fleet: Path, profile: str | Path, pattern: str
+) -> tuple[list[Subject], tuple[SkippedFile, ...]]:
+    """What is compared: models of a folder, or cells of a fleet's file; and what is left out."""
+    if not fleet.is_file():
+        chosen = with_larger_fixtures(load_profile(profile))
+        found, skipped = find_models(fleet, pattern)
+        return [
+            Subject(name=each.name, source=each.path.absolute(), profile=chosen) for each in found
+        ], skipped
+    file = read_fleet(fleet).only([pattern] if pattern != "*" else [])
+    return [_cell(task) for task in file.tasks], tuple(
+        SkippedFile(path=cell.name, reason=reason) for cell, reason in file.excluded
+    )
+
+
+def _cell(task: Task) -> Subject:
+    """A cell of a fleet's file, with what its rows state."""
+    settings = task.settings
+    options: dict[str, Json] = {
+        "target": None if task.target == HOST else task.target,
+        "dims": {name: encode(each) for name, each in settings.dims.items()},
+        "values": dict(settings.values),
+        "precision": settings.precision,
+        "random": settings.random,
+        "allow_unproven": settings.allow_unproven is True,
+        "calibration": str(task.calibration.absolute()) if task.calibration is not None else None,
+        "trust_source": task.trust_source,
+    }
+    return Subject(
+        name=task.cell.name,
+        source=Path(task.source).absolute(),
+        profile=with_larger_fixtures(task.profile),
+        options=options,
+        fixtures=str(task.fixtures.absolute()) if task.fixtures is not None else None,
+        required=task.cell.required,
+        seconds=task.cell.timeout_seconds,
+    )
 
 
 class _Finished:
@@ -313,10 +354,12 @@ class _Comparison:
             outcome = _outcome(before.side, after.side)
             answers = AnswersCompared()
             if outcome == "same":
-                answers = self._answers(subject, (before, after), folder, sandboxes)
+                built = before, after
+                custom_ops = _custom_ops(subject, folder)
+                answers = self._answers(subject, built, folder, sandboxes, custom_ops)
                 if answers.original or answers.artifact or answers.earlier_answers:
                     outcome = "different-answers"
-                timed = self._timed(subject, (before, after), folder)
+                timed = self._timed(subject, built, folder, custom_ops)
         finally:
             if timed is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -352,6 +395,7 @@ class _Comparison:
                 request,
                 folder=folder / "build",
                 where=subject.source.name,
+                seconds=subject.seconds,
             )
             text = (artifact / MANIFEST).read_bytes()
         except OSError as error:
@@ -377,13 +421,13 @@ class _Comparison:
         built: tuple[_Built, _Built],
         folder: Path,
         sandboxes: Sequence[Sandbox],
+        custom_ops: Sequence[Path],
     ) -> AnswersCompared:
         """What originals and artifacts answer to the inputs of the build before."""
         before, after = built
         then = decode(ModelAnswers, before.value["original"])
         now = decode(ModelAnswers, after.value["original"])
         tolerance = decode(Tolerance, after.value["tolerance"])
-        custom_ops = self._custom_ops(subject, folder)
         found = AnswersCompared(
             tolerance=tolerance, identical=_outputs(then) == _outputs(now) and bool(then.calls)
         )
@@ -509,11 +553,6 @@ class _Comparison:
             return None
         return None if found.value is None else decode(BlamedNode, found.value)
 
-    def _custom_ops(self, subject: Subject, folder: Path) -> tuple[Path, ...]:
-        host = probe(gpus=False)
-        staged = stage_custom_ops(subject.profile, host, host, folder / "custom_ops")
-        return tuple(each.file for each in staged)
-
     def _staged(self, built: _Built, subject: Subject, custom_ops: Sequence[Path]) -> Json:
         key = {"pem": self.pem, "origin": "the key of this comparison", "development": False}
         return {
@@ -528,12 +567,15 @@ class _Comparison:
     # Latencies.
 
     def _timed(
-        self, subject: Subject, built: tuple[_Built, _Built], folder: Path
+        self,
+        subject: Subject,
+        built: tuple[_Built, _Built],
+        folder: Path,
+        custom_ops: Sequence[Path],
     ) -> _Timed | None:
         calls = built[0].calls()
         if not calls:
             return None
-        custom_ops = [path for path in sorted((folder / "custom_ops").glob("*/*"))]
         return _Timed(
             folder=folder,
             name=subject.source.name,
@@ -583,7 +625,9 @@ class _Comparison:
             blocks: list[list[list[float]]] = [[], []]
             began = time.perf_counter()
             for done, count in enumerate(sizes):
-                if done and time.perf_counter() - began > self.measure_seconds:
+                spent = time.perf_counter() - began
+                most = self.measure_seconds * (1 if done >= MIN_ROUNDS else _LONGEST)
+                if done and spent > most:
                     break
                 for side in generator.sample((0, 1), 2):
                     blocks[side].append(callers[side].call(count))
@@ -680,9 +724,7 @@ def judged(interval: Interval, allow: float) -> LatencyVerdict:
     return "same" if interval.lower >= 1 / allow and interval.upper <= allow else "not-judged"
 
 
-def _latency_of(
-    found: Sequence[Interval], verdict: LatencyVerdict, reason: str
-) -> LatencyCompared:
+def _latency_of(found: Sequence[Interval], verdict: LatencyVerdict, reason: str) -> LatencyCompared:
     """The pair in the middle stands for all, with the outermost ends of all intervals."""
     middle = sorted(found, key=lambda each: each.ratio)[len(found) // 2]
     return LatencyCompared(
@@ -698,6 +740,13 @@ def _latency_of(
 
 def _not_judged(reason: str) -> LatencyCompared:
     return LatencyCompared(verdict="not-judged", reason=reason)
+
+
+def _custom_ops(subject: Subject, folder: Path) -> tuple[Path, ...]:
+    """Copies of the libraries of operators that a profile names."""
+    host = probe(gpus=False)
+    staged = stage_custom_ops(subject.profile, host, host, folder / "custom_ops")
+    return tuple(each.file for each in staged)
 
 
 def _outcome(before: SideBuild, after: SideBuild) -> UpgradeOutcome:
@@ -826,7 +875,9 @@ def judged_upgrade(
         ratio = each.latency.ratio
         if ratio is not None:
             measured.append(
-                Measurement(name="latency, new by earlier", subject=each.model, value=ratio, unit="")
+                Measurement(
+                    name="latency, new by earlier", subject=each.model, value=ratio, unit=""
+                )
             )
     gates += [
         Gate(name="upgrade", subject=name, status="not-judged", measured="interrupted")

@@ -141,5 +141,4 @@ def call_by_turns(request: Json) -> Json:
                     model.run(inputs)
                     seconds.append(time.perf_counter() - started)
                 answer(seconds)
-                gc.collect()
     return None

@@ -37,9 +37,7 @@ def upgrade_view(answer: UpgradeReport) -> Sheet:
     if answer.unchecked:
         status, style = f"INTERRUPTED, {count(len(answer.unchecked), 'model')} left", NOTICED
     counted = Counter(_in_words(each) for each in answer.models)
-    shown = [
-        each for each in answer.models if len(answer.models) <= _ALL or each.outcome != "same"
-    ]
+    shown = [each for each in answer.models if len(answer.models) <= _ALL or each.outcome != "same"]
     shown.sort(key=lambda each: (each.outcome not in WORSE, each.outcome == "same"))
     identical = sum(each.answers.identical for each in answer.models)
     compared = sum(bool(each.answers.calls) for each in answer.models)

@@ -15,7 +15,7 @@ from aotc.cli.options import Format, Json, Profile, Reports, positive, positive_
 
 @examples(
     "aotc fleet upgrade models --to 1.32.0",
-    "aotc fleet upgrade fleet.yaml --from 1.31.1 --to onnxruntime-1.33.0.whl --report upgrade.html",
+    "aotc fleet upgrade fleet.yaml --to 1.32.0 --no-latency --report upgrade.html",
 )
 def upgrade(
     fleet: Annotated[
@@ -93,8 +93,8 @@ def upgrade(
     """Compare what two versions of ONNX Runtime make of many models.
 
     The other version is installed into an environment of its own, beside the packages of this one,
-    and kept for the next time. Each model is built in both; the answers of the original model and of
-    the artifact are compared, and latencies are measured by turns. A model is the same, faster,
+    and kept for the next time. Each model is built in both; the answers of the original model and
+    of the artifact are compared, and latencies are measured by turns. A model is the same, faster,
     slower, answers differently, or fails. The exit status is 1 if one fails, answers differently or
     is slower. A call that was interrupted goes on where it was.
     """
@@ -124,10 +124,9 @@ def upgrade(
             force=force,
             progress=progress,
         )
+        status = EXIT_NO if answer.worse() else EXIT_YES
         if answer.unchecked:
             status = EXIT_INTERRUPTED
-        else:
-            status = EXIT_NO if answer.worse() else EXIT_YES
         if run.is_wanted:
             gates, breaches, measured = judged_upgrade(answer)
             run.ended(
