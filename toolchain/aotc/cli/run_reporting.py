@@ -14,6 +14,7 @@ from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError, with_others
 from aotc.cli.terminal import answering, may_be_lost, no_command, silence, write_lines
 
 if TYPE_CHECKING:
+    from aotc.spec.codec import Json
     from aotc.spec.payload import Finding
     from aotc.spec.reports import Refusal
     from aotc.spec.run_report import Gate, Journal, Measurement, RunReport
@@ -88,6 +89,7 @@ class Run:
         breaches: Iterable[Refusal] = (),
         findings: Iterable[Finding] = (),
         measurements: Iterable[Measurement] = (),
+        answer: Json = None,
     ) -> None:
         """Write down how a run ended that was not refused; `status` is its exit status."""
         if self.journal is None:
@@ -100,6 +102,7 @@ class Run:
             "artifact_id": artifact_id,
             "exit_status": status,
             "refusals": tuple(breaches),
+            "answer": answer,
             "outcome": {EXIT_YES: "passed", EXIT_NO: "failed"}.get(status, "error"),
         }
 

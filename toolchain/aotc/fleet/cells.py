@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aotc.base.errors import AotcError, Place, with_others
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
 from aotc.base.text import did_you_mean
@@ -157,11 +157,26 @@ class _Reading:
             raise with_others(self.errors)
 
     def _wrong(
-        self, code: str, what: str, setting: str, *, also: tuple[AotcError, ...] = (), **texts: str
+        self,
+        code: str,
+        what: str,
+        setting: str,
+        *,
+        expected: str = "",
+        found: str = "",
+        also: tuple[AotcError, ...] = (),
     ) -> None:
-        where = f"{self.path}: {setting}"
-        place: Place | None = self.places.of(setting)
-        self.errors.append(AotcError(code, what, where=where, place=place, also=also, **texts))
+        self.errors.append(
+            AotcError(
+                code,
+                what,
+                where=f"{self.path}: {setting}",
+                expected=expected,
+                found=found,
+                place=self.places.of(setting),
+                also=also,
+            )
+        )
 
     # Models.
 

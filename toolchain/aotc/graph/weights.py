@@ -147,7 +147,7 @@ def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[
         return [""] * len(wanted)
     with open_plain(data) as source:
         return [
-            _digest(source, offset, length) if is_wanted else ""
+            digest(source, offset, length) if is_wanted else ""
             for (_, offset, length), is_wanted in zip(external_tensors(model), wanted, strict=True)
         ]
 
@@ -229,7 +229,7 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
     """File and offset of everything that `place_tensors` would copy for `model`, by key."""
     found = {}
     for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
-        name = _location(tensor)
+        name = location(tensor)
         found[key] = (name, offset)
         for form in packed_forms(tensor):
             for index, part in enumerate(form.parts):
@@ -239,7 +239,7 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
 
 def external_locations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the external files that `model` refers to, sorted."""
-    return tuple(sorted({_location(tensor) for tensor, _, _ in external_tensors(model)}))
+    return tuple(sorted({location(tensor) for tensor, _, _ in external_tensors(model)}))
 
 
 def copy_ranges(
@@ -265,7 +265,7 @@ def repoint(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], i
     `moved` has the new offset by old offset and length.
     """
     for tensor, offset, length in external_tensors(model):
-        if _location(tensor) == name:
+        if location(tensor) == name:
             _refer_to(tensor, name, moved[offset, length], length)
 
 
@@ -282,13 +282,23 @@ def gather_tensors(model: onnx.ModelProto, folder: Path, target: Path) -> None:
                 length = int(entry.get("length", "0")) or source.seek(0, 2) - offset
                 written += file.write(b"\0" * (-written % _ALIGN))
                 _copy(source, offset, length, file)
-            _refer_to(tensor, target.name, written, length)
-            written += length
+                start, packed = written, []
+                written += length
+                for form in packed_forms(tensor):
+                    offsets = []
+                    for at, size, _ in form.parts:
+                        written += file.write(b"\0" * (-written % _ALIGN))
+                        _copy(source, at, size, file)
+                        offsets.append(written)
+                        written += size
+                    packed.append(form.moved(offsets))
+            _refer_to(tensor, target.name, start, length, packed)
     if not written:
         target.unlink()
 
 
-def _location(tensor: onnx.TensorProto) -> str:
+def location(tensor: onnx.TensorProto) -> str:
+    """The name of the file that an external tensor is in."""
     return next(pair.value for pair in tensor.external_data if pair.key == "location")
 
 
@@ -302,11 +312,12 @@ def _blocks(source: BinaryIO, offset: int, length: int) -> Iterator[bytes]:
         yield block
 
 
-def _digest(source: BinaryIO, offset: int, length: int) -> str:
-    digest = hashlib.sha256()
+def digest(source: BinaryIO, offset: int, length: int) -> str:
+    """The sha256 (hex) of a part of a file."""
+    found = hashlib.sha256()
     for block in _blocks(source, offset, length):
-        digest.update(block)
-    return digest.hexdigest()
+        found.update(block)
+    return found.hexdigest()
 
 
 def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None:
@@ -385,7 +396,7 @@ def compact(
     packed: set[str] = set()
     for graph in graphs.values():
         for tensor, offset, length in external_tensors(graph):
-            name = _location(tensor)
+            name = location(tensor)
             read.setdefault(name, {})[offset, length] = None
             if packed_forms(tensor):
                 packed.add(name)

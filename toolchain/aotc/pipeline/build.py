@@ -273,19 +273,24 @@ def _context(request: BuildRequest, profile: Profile, target: Target, folder: Pa
     )
 
 
-def foreseen_key(request: BuildRequest, name: str, model_sha256: str, folder: Path) -> str:
-    """The key under which the build cache keeps what `request` builds on this machine.
+def foreseen_keys(
+    request: BuildRequest, models: Iterable[tuple[str, str]], folder: Path
+) -> tuple[str, ...]:
+    """The keys under which the build cache keeps what `request` builds on this machine.
 
-    `model_sha256` is what `reuse.model_digest` says of its model, which need not be here, and
-    `name` the model's; `folder` is empty.  The key is empty where nothing is known before.  Raises
-    what a build refuses before it reads the model.
+    One for each of `models`: the name that a build gives it, and what `reuse.model_digest` says of
+    it; that of the request is not read.  `folder` is empty.  A key is empty where nothing is known
+    before the build.  Raises what a build refuses before it reads the model.
     """
     profile, places = requested_profile(request)
     target = target_of(profile, probe(), places)
     context = _context(request, profile, target, folder / "custom_ops")
     _require_possible(request, context)
-    parts = artifact_key_parts(model_sha256, name, context) if model_sha256 else None
-    return BuildCache().key(ARTIFACT, parts) if parts is not None else ""
+    cache, keys = BuildCache(), []
+    for name, digest in models:
+        parts = artifact_key_parts(digest, name, context) if digest else None
+        keys.append(cache.key(ARTIFACT, parts) if parts is not None else "")
+    return tuple(keys)
 
 
 def _require_possible(request: BuildRequest, context: BuildContext) -> None:

@@ -54,8 +54,11 @@ class Output:
     (ADR 0090): of the same model, signed by the same key, with the attestations of a build alone.
     """
 
-    def __init__(self, place: Path, model: str | Path | bytes, *, force: bool) -> None:
-        """Raises AOTC-I027 for a name of something else, I017 and I026 as `check_output` does."""
+    def __init__(self, place: Path, model: str | Path | bytes | Capture, *, force: bool) -> None:
+        """`model` is what is built, or was.
+
+        Raises AOTC-I027 for a name of something else, I017 and I026 as `check_output` does.
+        """
         self.place = place
         self.packed = self.place.name.lower().endswith(SUFFIX)
         self._force = force
@@ -156,11 +159,13 @@ def _digests(source: Capture) -> tuple[str, ...]:
     return (source.sha256, *sorted(each.sha256 for each in source.external_data))
 
 
-def _is_of(source: Capture, model: str | Path | bytes) -> bool:
+def _is_of(source: Capture, model: str | Path | bytes | Capture) -> bool:
     """Whether `source` tells of these very bytes; raises AOTC-I001 and I002 for no model.
 
     Equal models name equal files, so none is parsed.
     """
+    if isinstance(model, Capture):
+        return _digests(source) == _digests(model)
     path = Path("model") if isinstance(model, bytes) else Path(model)
     data = model if isinstance(model, bytes) else model_bytes(path)
     if hashlib.sha256(data).hexdigest() != source.sha256:

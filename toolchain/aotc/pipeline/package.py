@@ -75,7 +75,7 @@ def package(
     payload = folder / "payload"
     payload.mkdir(parents=True)
     analyzed = proven[0].lowered.analyzed
-    asset, entries = _move_weights(proven[0].lowered.weights, weights, payload)
+    asset, entries = move_weights(proven[0].lowered.weights, weights, payload)
     for old_weights in {item.lowered.partitioned.claimed.weights for item in proven}:
         # Unchanged files have a hard link there, which no artifact may contain.
         shutil.rmtree(old_weights, ignore_errors=True)
@@ -96,7 +96,9 @@ def package(
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
             entries.append(file_entry(payload / tensor.path, payload, "fixture"))
-    (payload / "manifest.json").write_bytes(canonical_json(ort_manifest(analyzed, variants)))
+    (payload / "manifest.json").write_bytes(
+        canonical_json(ort_manifest(analyzed.source.name, variants))
+    )
     entries.append(file_entry(payload / "manifest.json", payload, "package"))
     entries.sort(key=lambda entry: entry.path)
     ranges = {} if fixtures else input_ranges(analyzed, proven)
@@ -192,7 +194,7 @@ def digest_weights(folder: Path, tally: Tally) -> tuple[FileEntry, ...]:
     )
 
 
-def _move_weights(
+def move_weights(
     source: Path, entries: Sequence[FileEntry], payload: Path
 ) -> tuple[str | None, list[FileEntry]]:
     """Move the shared asset to the URI that ORT's package library computes for it."""
@@ -266,8 +268,11 @@ def file_entry(
     )
 
 
-def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
-    """ORT's manifest: one component per variant of ours, so that only we route by ISA."""
+def ort_manifest(name: str, variants: Sequence[Variant]) -> Json:
+    """ORT's manifest of the package `name`.
+
+    It has one component per variant of ours, so that only we route by ISA.
+    """
     components: dict[str, Json] = {}
     for variant in variants:
         ort: dict[str, Json] = {
@@ -287,7 +292,7 @@ def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
         component["variants"][variant.name] = entry
     return {
         "schema_version": "1.0",
-        "package_name": analyzed.source.name,
+        "package_name": name,
         "layout": "portable",
         "components": components,
         "additional_metadata": {"aotc": {"manifest": "aotc.json", "schema": MANIFEST_SCHEMA}},

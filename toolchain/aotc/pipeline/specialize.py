@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -103,8 +103,12 @@ def _shares_provider(plan: VariantPlan, context: BuildContext) -> bool:
 
 def isa_name(target: Target) -> str:
     """The name for CPUs like the target's, in components of variants."""
-    features = set(target.isa or ())
-    return next((name for feature, name in _ISA_NAMES if feature in features), "native")
+    return cpu_name(target.isa or ()) or "native"
+
+
+def cpu_name(features: Collection[str]) -> str:
+    """The name for CPUs with these features; empty if none of them has one."""
+    return next((name for feature, name in _ISA_NAMES if feature in features), "")
 
 
 def _component(plan: VariantPlan, context: BuildContext) -> str:
@@ -135,10 +139,13 @@ def place_weights(
     folder = state.work / "weights"
     folder.mkdir()
     graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
-    if len(variants) == 1:
-        weights.adopt_file(graphs[0], variants[0].data, folder, SHARED)
-    else:
-        _place_all(graphs, variants, folder)
+    store_weights(
+        graphs,
+        [item.data for item in variants],
+        [item.tensors for item in variants],
+        [(item.plan.spec, item.plan.name) for item in variants],
+        folder,
+    )
     placed = []
     for item, graph in zip(variants, graphs, strict=True):
         path = item.graph.with_name("placed.onnx")
@@ -147,12 +154,22 @@ def place_weights(
     return folder, tuple(placed)
 
 
-def _place_all(
-    graphs: Sequence[onnx.ModelProto], variants: Sequence[OptimizedModel], folder: Path
+def store_weights(
+    graphs: Sequence[onnx.ModelProto],
+    data: Sequence[Path],
+    keys: Sequence[Sequence[str]],
+    named: Sequence[tuple[str, str]],
+    folder: Path,
 ) -> None:
-    data = [item.data for item in variants]
-    keys = [item.tensors for item in variants]
-    specs = [item.plan.spec for item in variants]
+    """Move the external tensors of `graphs` into files of `folder`, each content once.
+
+    Of each graph, `data` is its external file, which is gone then; `keys` are those of
+    `weights.place_tensors`; `named` has the profile's variant that it belongs to, and its own name.
+    """
+    if len(graphs) == 1:
+        weights.adopt_file(graphs[0], data[0], folder, SHARED)
+        return
+    specs = [spec for spec, _ in named]
     bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
     first, *others = bases.values()
     placed: dict[str, tuple[str, int]] = {}
@@ -161,10 +178,9 @@ def _place_all(
         weights.adopt_file(graphs[0], data[0], folder, SHARED)
         placed = weights.tensor_places(graphs[0], keys[0])
     users = Counter(key for keys_of_base in bases.values() for key in set(keys_of_base))
-    for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
-        plan = item.plan
-        names = (f"{plan.spec}.bin", f"{plan.name}.bin")
-        known = frozenset(bases[plan.spec])
+    for (spec, name), graph, file, own in zip(named, graphs, data, keys, strict=True):
+        names = (f"{spec}.bin", f"{name}.bin")
+        known = frozenset(bases[spec])
 
         def file_of(key: str, names: tuple[str, str] = names, known: frozenset[str] = known) -> str:
             if users[key] > 1:

@@ -13,6 +13,7 @@ from junitparser import Attr, Error, Failure, JUnitXml, Skipped, TestCase, TestS
 
 from aotc.base.errors import Place
 from aotc.base.text import printable
+from aotc.report.sheets.fleets import seconds_by_cell
 from aotc.report.wording import Issue, breach_issue, in_words, location_of, stated_at
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import Gate, RunReport
@@ -49,9 +50,13 @@ def junit_text(report: RunReport) -> str:
             found = location_of(issue.place, report)
             place = printable(found.path) if found is not None else "aotc"
             others.setdefault((f"{issue.code} {issue.title}", place), []).append(issue)
+    took = seconds_by_cell(report)
     cases: list[TestCase] = [
         _gate(gate, breaches.get(index, ()), kind) for index, gate in enumerate(report.gates)
     ]
+    for case in cases:
+        if case.classname in took:
+            case.time = round(took[case.classname], 3)
     cases += [_breach(*names, issues, kind) for names, issues in others.items()]
     # One by one, each would count all before it.
     suite.add_testcases(cases or [_Case(report.command, f"aotc {report.command}")])
@@ -120,6 +125,7 @@ def _in_common(refusal: Refusal, gate: Gate) -> int:
         bool(gate.limit) and gate.limit == refusal.expected,
         bool(gate.measured) and gate.measured in (refusal.found, refusal.what),
         refusal.code in gate.measured,
+        bool(refusal.where) and refusal.where == gate.subject,
     )
     said = f"{refusal.where}, {refusal.what}"
     return 4 * sum(figures) + _named(gate.subject.split(", "), said)

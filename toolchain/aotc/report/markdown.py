@@ -71,7 +71,8 @@ def _table(part: Table) -> str:
     heads, rows = part.filled(part.rows[:_MAX_ROWS])
     titles = " | ".join(head.removeprefix("#") for head in heads)
     # A pipe would end the cell.
-    cells = ([_code(cell).replace("|", "\\|") for cell in row] for row in rows)
+    sign = _sign if part.matrix else _no_sign
+    cells = ([sign(cell) + _code(cell).replace("|", "\\|") for cell in row] for row in rows)
     lines = [f"| {titles} |", f"|{' --- |' * len(heads)}"]
     lines += [f"| {' | '.join(row)} |" for row in cells]
     if (more := len(part.rows) - _MAX_ROWS) > 0:
@@ -80,6 +81,16 @@ def _table(part: Table) -> str:
         return "\n".join(lines)
     title = f"<details><summary>{part.title} ({len(part.rows)})</summary>"
     return "\n".join((title, "", *lines, "", "</details>"))
+
+
+def _sign(cell: Cell) -> str:
+    """The sign of the mood of a cell, which is that of its first line."""
+    first = cell if isinstance(cell, str) else next(iter(cell), "")
+    return _SIGNS.get(getattr(first, "mood", ""), "")
+
+
+def _no_sign(cell: Cell) -> str:
+    return ""
 
 
 def _code(text: Cell, longest: int = _LONGEST) -> str:

@@ -102,10 +102,10 @@ _BEGINNING: Final = re.compile(
     rb'\{\s*"schema":\s*"aotc\.report/'
     rb'|\{\s*"\$schema":[^{}]*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"aotc"'
     rb'|\[\]\n\Z|\[\s*\{\s*"description":\s*"AOTC-'
-    rb'|<\?xml [^>]*>\s*<testsuites name="aotc [a-z-]+"'
+    rb'|<\?xml [^>]*>\s*<testsuites name="aotc [a-z -]+"'
     rb'|<!doctype html>[^\n]*\n?<html lang="en"><head><meta charset="utf-8">'
     rb'<meta name="generator" content="aotc">'
-    rb"|### [^\n]{1,12} `aotc [a-z-]+` (?=.*\naotc [^\n]+, [0-9.]+ s\n\Z)",
+    rb"|### [^\n]{1,12} `aotc [a-z -]+` (?=.*\naotc [^\n]+, [0-9.]+ s\n\Z)",
     re.DOTALL,
 )
 # The longest form whose end counts is the comment of a pull request.
@@ -175,8 +175,13 @@ def write_report(report: RunReport, file: str) -> None:
         if is_confined(file):
             require_replaceable(file)
         if suffix in PAGES:
-            draw: Page = PAGES.load(suffix)
-            text = draw(Path(report.artifact) if report.artifact_id else None, report)
+            if report.answer is not None:
+                from aotc.report.html.fleet_pages import answer_page
+
+                text = answer_page(report, path.parent)
+            else:
+                draw: Page = PAGES.load(suffix)
+                text = draw(Path(report.artifact) if report.artifact_id else None, report)
         else:
             text = report_text(report, file)
         write_atomically(path, text.encode("utf-8"))

@@ -1,14 +1,19 @@
-"""Benchmarks, verifications and earlier artifacts as a report tells them: figures and gates."""
+"""Benchmarks, verifications, fleets and earlier artifacts as a report tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
+from aotc.report.sheets.fleets import cell_figures, is_lost, of_cell
 from aotc.spec.bench_reports import BenchReport, Verdict
+from aotc.spec.codec import encode
+from aotc.spec.fleet import CellOutcome, CellResult, FleetReport
+from aotc.spec.matrix_report import CompatibilityReport
+from aotc.spec.payload import Finding
 from aotc.spec.reports import ArtifactSummary, Refusal, VerifyReport, refused_because
 from aotc.spec.run_report import (
     PROOF,
@@ -167,6 +172,118 @@ def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:
         if (reason.code, reason.where, reason.what, reason.found) not in found
     )
     return (*report.refusals, *further)
+
+
+# Fleets: a gate for each cell.
+
+
+_CELL_STATUS: Final[Mapping[CellOutcome, GateStatus]] = {
+    "built": "passed",
+    "reused": "passed",
+    "failed": "failed",
+    "impossible": "not-judged",
+    "not-run": "not-judged",
+}
+
+
+def fleet_judged(report: FleetReport) -> dict[str, Any]:
+    """What a run of a fleet is told with: gates by cell, breaches, findings, and the whole answer.
+
+    A cell that need not be built is noticed where it was not; one that cannot be built here is not
+    judged.  Merged artifacts are gates, too.
+    """
+    breaches = [
+        of_cell(refusal, each.cell.name)
+        for each in report.cells
+        if is_lost(each)
+        for refusal in each.refusals
+    ]
+    breaches += [
+        of_cell(refusal, each.output) for each in report.merged for refusal in each.refusals
+    ]
+    noticed = [
+        Finding(code=refusal.code, what=told.what, where=told.where)
+        for each in report.cells
+        if not is_lost(each)
+        for refusal in each.refusals
+        for told in (of_cell(refusal, each.cell.name),)
+    ]
+    noticed += [
+        Finding(
+            code=found.code,
+            what=f"{found.where}: {found.what}" if found.where else found.what,
+            where=each.cell.name,
+        )
+        for each in report.cells
+        for found in each.findings
+    ]
+    return {
+        "gates": (*map(_cell_gate, report.cells), *_merged_gates(report)),
+        "breaches": breaches,
+        "findings": (*report.findings, *noticed),
+        "answer": encode(report, full=True),
+    }
+
+
+def fleet_succeeded(report: FleetReport) -> bool:
+    """Whether each cell that is required is there or cannot be built here, and all are merged."""
+    return not any(map(is_lost, report.cells)) and not any(each.refusals for each in report.merged)
+
+
+def _cell_gate(each: CellResult) -> Gate:
+    status = _CELL_STATUS[each.outcome]
+    codes = ", ".join(dict.fromkeys(refusal.code for refusal in each.refusals))
+    said = ", ".join(filter(None, (each.outcome, *cell_figures(each))))
+    if status != "passed":
+        said = f"{each.outcome}: {codes}" if codes else each.outcome
+    if is_lost(each):
+        status = "failed"
+    elif status == "failed":
+        status, said = "not-judged", f"{said}; not required"
+    return Gate(name="build", subject=each.cell.name, status=status, measured=said)
+
+
+def _merged_gates(report: FleetReport) -> Iterator[Gate]:
+    for each in report.merged:
+        codes = ", ".join(dict.fromkeys(refusal.code for refusal in each.refusals))
+        yield Gate(
+            name="merge",
+            subject=each.output,
+            status="failed" if each.refusals else "passed",
+            measured=codes or f"of {', '.join(each.cells)}",
+        )
+
+
+def matrix_judged(report: CompatibilityReport) -> dict[str, Any]:
+    """What a run of a compatibility matrix is told with: a gate for each artifact on each host."""
+    failed = {each.where for each in report.failed}
+    gates = []
+    for each in report.cells:
+        lost = bool(failed & {each.name, each.artifact})
+        well = each.verdict in ("optimal", "degraded")
+        codes = ", ".join(each.codes) if each.verdict != "optimal" else ""
+        gates.append(
+            Gate(
+                name="host compatibility",
+                subject=each.name,
+                status="failed" if lost else "passed" if well else "not-judged",
+                limit="" if report.required in ("none", "some") else f"{report.required} or better",
+                measured=f"{each.verdict}: {codes}" if codes else each.verdict,
+            )
+        )
+    return {
+        "gates": gates,
+        "breaches": report.failed,
+        "findings": (
+            *report.findings,
+            *(
+                Finding(code=found.code, what=f"{found.where}: {found.what}", where=each.name)
+                for each in report.cells
+                for found in each.findings
+            ),
+        ),
+        "answer": encode(report, full=True),
+    }
 
 
 # An earlier artifact, whose figures a report shows beside those of its run.

@@ -36,7 +36,7 @@ def sarif_text(report: RunReport) -> str:
             }
         },
         # Runs of one category replace each other.
-        "automationDetails": {"id": f"aotc-{report.command}/"},
+        "automationDetails": {"id": f"aotc-{report.command.replace(' ', '-')}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {"executionSuccessful": report.outcome != "error", "exitCode": report.exit_status}

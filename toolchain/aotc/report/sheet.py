@@ -73,6 +73,9 @@ class Table:
     extra: Annotated[int, "last columns, which a terminal has no room for"] = 0
     note: Annotated[str, "what explains it; likewise"] = ""
     leading: Annotated[bool, "what people came for: Markdown does not fold it"] = False
+    matrix: Annotated[bool, "each cell is a result: pages fill it with the mood of its line"] = (
+        False
+    )
 
     def filled(self, rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[Cell]]]:
         """Heads, that of the names first, and `rows`, without columns in which there is nothing."""
@@ -132,14 +135,18 @@ class Screen(Sheet):
 
 
 class Result(str):
-    """The text of a cell that is a result, with its mood; it is compared and cut as any text."""
+    """The text of a cell that is a result, with its mood; it is compared and cut as any text.
+
+    `link` is where a page leads from it: a relative URL, or `#` and the id of an element.
+    """
 
     mood: str
+    link: str
 
-    def __new__(cls, text: str, mood: str) -> Result:
+    def __new__(cls, text: str, mood: str, link: str = "") -> Result:
         """The text in a mood."""
         made = super().__new__(cls, text)
-        made.mood = mood
+        made.mood, made.link = mood, link
         return made
 
 

@@ -266,7 +266,7 @@ def check_session(opened: ort.InferenceSession, manifest: Manifest, variant: Var
 
 
 def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSession) -> None:
-    profile = profile_of(manifest)
+    profile = profile_of(manifest, variant.name)
     spec = next((spec for spec in profile.variants if spec.name == variant.spec), None)
     names = (spec.providers if spec is not None else None) or profile.providers
     flops = {node.name: node.flops for node in variant.placement.nodes}

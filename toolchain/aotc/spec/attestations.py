@@ -15,6 +15,7 @@ from aotc.spec.reports import Verdict
 from aotc.spec.target import Target
 
 BUILD_TYPE: Final = "urn:aotc:build:v1"
+MERGE_TYPE: Final = "urn:aotc:merge:v1"
 LOCAL_BUILDER: Final = "urn:aotc:builder:local"
 
 # File names hold it.

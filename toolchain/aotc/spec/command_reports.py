@@ -529,6 +529,34 @@ class ExportReport:
 
 
 @record
+class MergedVariant:
+    """A variant of a merged artifact, and which inputs had it."""
+
+    name: str
+    artifacts: Annotated[Mapping[str, str], "what each input that had it calls it, by its path"]
+    runs_here: Annotated[bool, "it was loaded from the merged artifact, and its fixtures ran"]
+
+
+@record
+class MergeReport:
+    """`aotc merge --json`."""
+
+    schema: Literal["aotc.merge/1"] = "aotc.merge/1"
+    artifact: Annotated[str, "folder or file that was written"]
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    merged: Annotated[Mapping[str, str], "ids of the inputs, by their paths"]
+    variants: tuple[MergedVariant, ...]
+    payload_bytes: int
+    input_bytes: Annotated[int, "payloads of the inputs together"]
+    built_alike: Annotated[bool, "one build on one of the hosts could have given this payload"]
+    key_id: str
+    identity: Annotated[str, "of a keyless signer: IDENTITY by ISSUER; empty for a key"] = ""
+    development_key: bool
+    findings: tuple[Finding, ...] = ()
+    seconds: float
+
+
+@record
 class InstallReport:
     """`aotc install --json`: an artifact that is now in a store."""
 

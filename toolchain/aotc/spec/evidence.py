@@ -363,6 +363,34 @@ class Evidence:
         tuple[Comparison, ...],
         "of the model that a framework's exporter made, beside the framework's own answers",
     ] = ()
+    merged: Annotated[
+        tuple[MergedProof, ...],
+        "of a merged artifact: what was measured where; each variant stands above as the first of "
+        "these measured it",
+    ] = ()
+
+
+@record
+class MergedProof:
+    """Where, when and with what an artifact was proven whose variants were merged into this one."""
+
+    artifact_id: Annotated[str, "sha256 of its aotc.json"]
+    statement_sha256: Annotated[str, "of the bundle with its evidence, as it was verified"]
+    host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
+    target: str
+    onnxruntime: Annotated[str, "version that built and proved it"]
+    built_at: Annotated[str, "UTC, ISO 8601"]
+    stages: Annotated[Mapping[str, float], "seconds by stage"] = field(default_factory=dict)
+    variants: Annotated[Mapping[str, str], "what it calls each variant, by the name here"]
+    further: Annotated[
+        tuple[VariantEvidence, ...],
+        "of variants that an earlier one of these proved too, whose measurements stand above",
+    ] = ()
+    noise: tuple[OutputNoise, ...] = ()
+    notes: tuple[str, ...] = ()
+    tuning: tuple[TuningCandidate, ...] = ()
+    tuned_model_sha256: str = ""
+    exported: tuple[Comparison, ...] = ()
 
 
 # Which nodes make a variant in a lower precision too inexact.

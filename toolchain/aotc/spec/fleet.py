@@ -16,7 +16,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import PRECISION_ALIASES, Name, WantedPrecision
 from aotc.spec.profile import RandomPolicy
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import Gate, Measurement, NoticedFinding
+from aotc.spec.run_report import Gate, Measurement
 from aotc.spec.shapes import DimRange
 
 CellState = Literal["new", "unchanged", "impossible", "excluded"]
@@ -232,7 +232,7 @@ class CellResult:
     key_id: Annotated[str, "of who signed; empty: an identity"] = ""
     artifact_id: str = ""
     refusals: tuple[Refusal, ...] = ()
-    findings: Annotated[tuple[NoticedFinding, ...], "what its build noticed"] = ()
+    findings: Annotated[tuple[Finding, ...], "what its build noticed"] = ()
     seconds: float = 0.0
     peak_memory_bytes: int | None = None
     worker: WorkerDescription | None = None

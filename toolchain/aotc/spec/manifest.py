@@ -22,6 +22,7 @@ from aotc.spec.payload import (
     FileEntry,
     Finding,
     Fixture,
+    PlainName,
     Sha256,
     Value,
     ValueShapes,
@@ -97,6 +98,11 @@ class Manifest:
         tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
     ] = ()
     random: Annotated[Randomness | None, "unset: the model draws no random numbers"] = None
+    merged: Annotated[
+        tuple[MergedArtifact, ...],
+        "artifacts whose variants it has, by id, where they were built for other targets, by other "
+        "versions or by other profiles; none: all were built alike",
+    ] = ()
     files: Annotated[tuple[FileEntry, ...], "every payload file except aotc.json, sorted by path"]
 
     @property
@@ -104,6 +110,10 @@ class Manifest:
         """The libraries of custom operators that its variants register."""
         every = (each for variant in self.variants for each in variant.requirements.custom_ops)
         return tuple({each.sha256: each for each in every}.values())
+
+    def origins(self, variant: str) -> tuple[MergedArtifact, ...]:
+        """The merged artifacts that had a variant, whatever they called it."""
+        return tuple(each for each in self.merged if variant in each.variants)
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""
@@ -124,6 +134,7 @@ class Manifest:
                 found.append(Problem(f"variants[{index}].partitioning", what))
         if not isinstance(self.profile, Mapping):
             found.append(Problem("profile", "is not a mapping"))
+        found += merged_problems(self.variants, self.merged)
         found += custom_op_problems(self.variants, self.files)
         found += domain_problems(self.domain, self.variants)
         found += bucket_problems(self.domain, self.variants, self.dropped)
@@ -139,6 +150,34 @@ class Manifest:
             if entry.chunks and len(entry.chunks) != wanted:
                 found.append(Problem(f"files[{index}].chunks", f"expected {wanted} digests"))
         return found
+
+
+@record
+class MergedArtifact:
+    """An artifact whose variants were taken into this one, and how it says that it was built."""
+
+    artifact_id: Annotated[Sha256, "sha256 of its aotc.json"]
+    target: str
+    target_sha256: Sha256
+    profile: Annotated[Json, "its profile, with the names that variants have here"]
+    toolchain: Toolchain
+    variants: Annotated[
+        Mapping[PlainName, PlainName], Bounds(1), "what it calls each variant, by the name here"
+    ]
+
+
+def merged_problems(
+    variants: Iterable[Variant], merged: Sequence[MergedArtifact]
+) -> Iterator[Problem]:
+    """Variants that no merged artifact had, and those of merged ones that are not here."""
+    names = {variant.name for variant in variants}
+    taken = {name for each in merged for name in each.variants}
+    for name in sorted(names ^ taken) if merged else ():
+        what = "is a variant of no merged artifact" if name in names else "is not a variant"
+        yield Problem(f"merged.{name}", what)
+    for index, each in enumerate(merged):
+        if not isinstance(each.profile, Mapping):
+            yield Problem(f"merged[{index}].profile", "is not a mapping")
 
 
 def range_problems(

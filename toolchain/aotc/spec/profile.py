@@ -12,7 +12,7 @@ from aotc.base.files.folders import MANIFEST
 from aotc.base.records import field, record
 from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
 from aotc.spec.codec import Aliases, Bounds, ParseError, Pattern, Problem, decode
-from aotc.spec.manifest import Manifest
+from aotc.spec.manifest import Manifest, MergedArtifact
 from aotc.spec.payload import Sha256
 from aotc.spec.precision import (
     PRECISION_ALIASES,
@@ -490,7 +490,7 @@ class _ByIdentity:
 
     __slots__ = ("manifest",)
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest | MergedArtifact) -> None:
         self.manifest = manifest
 
     def __hash__(self) -> int:
@@ -500,9 +500,13 @@ class _ByIdentity:
         return isinstance(other, _ByIdentity) and other.manifest is self.manifest
 
 
-def profile_of(manifest: Manifest) -> Profile:
-    """The profile with which an artifact was built; raises AOTC-G009 and I046."""
-    return _decode_profile(_ByIdentity(manifest))
+def profile_of(manifest: Manifest, variant: str = "") -> Profile:
+    """The profile with which an artifact, or one variant of a merged one, was built.
+
+    Raises AOTC-G009 and I046.
+    """
+    built = manifest.origins(variant)[0] if variant and manifest.merged else manifest
+    return _decode_profile(_ByIdentity(built))
 
 
 # A load needs it several times, for one manifest.

@@ -392,6 +392,21 @@ class ArtifactSummary:
         tuple[OutputError, ...],
         "of a model that a framework's exporter made, worst beside the framework's answers",
     ] = ()
+    merged: Annotated[
+        tuple[ProvenWhere, ...], "of a merged artifact: where its variants were proven"
+    ] = ()
+
+
+@record
+class ProvenWhere:
+    """One of the artifacts that were merged, and the host where it was proven."""
+
+    artifact_id: str
+    host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
+    target: str
+    onnxruntime: str
+    built_at: Annotated[str, "UTC, ISO 8601"]
+    variants: Annotated[Mapping[str, str], "what it calls each variant, by the name here"]
 
 
 @record

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from aotc.base.errors import Place
 from aotc.base.records import field, record, replace
+from aotc.spec.codec import Json
 from aotc.spec.evidence import Blamed, OutputError, TaskResult, standing_fixture
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
@@ -110,7 +111,7 @@ class NoticedFinding:
 
 @record
 class RunReport:
-    """`--report FILE` of `build`, `verify`, `check-models` and `bench`, as JSON."""
+    """`--report FILE` of `build`, `verify`, `check-models`, `bench` and `fleet`, as JSON."""
 
     schema: Literal["aotc.report/1"] = "aotc.report/1"
     tool_version: str
@@ -136,6 +137,7 @@ class RunReport:
     ] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"] = field(default_factory=dict)
     seconds: float = 0.0
+    answer: Annotated[Json, "of a fleet: what the command prints with --json"] = None
 
 
 class Journal:

@@ -26,7 +26,8 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # would judge variants by fixtures that they were not compared with; one without `half-activations`
 # would call the profile malformed; one without `random-seeds` would draw other numbers in each
 # call; one without `stated-values` would pass on values that the profile excludes; one without
-# `custom-ops` would not name the library that is missing.
+# `custom-ops` would not name the library that is missing; one without `merged-hosts` would judge
+# variants of one host by the budgets of another.
 KNOWN_FEATURES = frozenset(
     {
         "captured-apart",
@@ -35,6 +36,7 @@ KNOWN_FEATURES = frozenset(
         "ep-context",
         "fixture-variants",
         "half-activations",
+        "merged-hosts",
         "output-gates",
         "random-seeds",
         "rejected-routes",

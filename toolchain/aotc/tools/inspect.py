@@ -18,7 +18,7 @@ from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.base.files.reading import require_model_file
 from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
-from aotc.spec.attestations import Approval, Qualification
+from aotc.spec.attestations import MERGE_TYPE, Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, decode
 from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidence, worst_of
@@ -31,6 +31,7 @@ from aotc.spec.reports import (
     DimCoverage,
     InspectReport,
     LimitSummary,
+    ProvenWhere,
     Refusal,
     ShapeReport,
     TrafficCoverage,
@@ -178,6 +179,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             branches=manifest.branches,
             random=manifest.random,
             exported=_worst_of_each(evidence.exported) if evidence is not None else (),
+            merged=proven_where(evidence) if evidence is not None else (),
         ),
         findings=(
             *manifest.findings,
@@ -185,6 +187,21 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             *_newer_schema(manifest),
         ),
         problems=(*_unknown_features(manifest), *opened.problems),
+    )
+
+
+def proven_where(evidence: Evidence) -> tuple[ProvenWhere, ...]:
+    """Where the variants of a merged artifact were proven; empty for any other."""
+    return tuple(
+        ProvenWhere(
+            artifact_id=each.artifact_id,
+            host=each.host,
+            target=each.target,
+            onnxruntime=each.onnxruntime,
+            built_at=each.built_at,
+            variants=each.variants,
+        )
+        for each in evidence.merged
     )
 
 
@@ -587,7 +604,9 @@ def oms(predicate: Json) -> str:
 
 def evidence(predicate: Json) -> str:
     """The words for the evidence of a build."""
-    return f"measured at the build of {_text(predicate, 'built_at')}"
+    number = _count(predicate, "merged")
+    on = f", on {_counted(number, 'host')}" if number else ""
+    return f"measured at the build of {_text(predicate, 'built_at')}{on}"
 
 
 def provenance(predicate: Json) -> str:
@@ -598,9 +617,9 @@ def provenance(predicate: Json) -> str:
     definition = predicate.get("buildDefinition") if isinstance(predicate, dict) else None
     number = _count(definition, "resolvedDependencies")
     what = "" if release in ("", "?") else f"release {release}, "
-    return (
-        f"{what}built by {builder} at {when} from {_counted(number, 'dependency', 'dependencies')}"
-    )
+    merged = isinstance(definition, dict) and definition.get("buildType") == MERGE_TYPE
+    made = f"{what}{'merged' if merged else 'built'} by {builder} at {when}"
+    return f"{made} from {_counted(number, 'dependency', 'dependencies')}"
 
 
 def sbom(predicate: Json) -> str:

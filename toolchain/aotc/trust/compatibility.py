@@ -141,7 +141,14 @@ def judge(
                 where=f"target {host.name}",
             )
         )
-    unfit = [variant for variant in preferred if variant not in for_other_cpus]
+    # What was merged from other hosts says nothing of what a build on this one would give.
+    built = {each.artifact_id for each in manifest.origins(best.name)}
+    unfit = [
+        variant
+        for variant in preferred
+        if variant not in for_other_cpus
+        and (not built or any(o.artifact_id in built for o in manifest.origins(variant.name)))
+    ]
     if unfit:
         verdict = "degraded"
         names = ", ".join(variant.name for variant in unfit)

@@ -19,7 +19,7 @@ of step 2. `authenticate`, for loading, stops at the first step that fails.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -62,6 +62,8 @@ STEPS = (
     "8 host compatibility",
     "9 verdict",
 )
+
+_POLICY_STEP: Final = 6
 
 # Targets that are not described: this machine, and no host at all.
 HOST: Final = "host"
@@ -128,6 +130,8 @@ def authenticate(
     """
     state = Examination(container, Trust.of(trust).at_present(), files_to_read=files_to_read)
     _run_steps(state, attestations or container, sink=sink, full=False, collect=False)
+    _raise_first(state)
+    _judge_policy(state)
     _raise_first(state)
     if state.manifest is None or state.digests is None or not state.signers:
         raise AotcError("AOTC-R999", "the gate passed an artifact without a trusted signature")
@@ -231,39 +235,58 @@ def verify(
     A bad artifact raises no error.  Arguments that cannot be used raise AOTC-I001 (there is no such
     file), G013, G019 to G022, G035, G036, G041, G042, I021, I022, I023 or I027.
     """
-    started = time.perf_counter()
-    path = artifact_path(artifact)
-    target = default_target() if target is None else str(target)
-    described = None
-    if target not in (HOST, NO_TARGET):
-        from aotc.spec.profile_files import load_target
-
-        described = load_target(target)
-    asked = _Asked(described, described.name if described is not None else target)
-    trusted = resolve(
-        trust,
-        key,
+    (report,) = verify_for_each(
+        artifact,
+        (default_target() if target is None else str(target),),
+        trust=trust,
+        key=key,
+        full=full,
         channel=channel,
-        target=described,
         unsafe_no_trust_state=unsafe_no_trust_state,
-    ).at_present()
-    report = reread(
-        path,
-        lambda: _verify_once(path, trusted, asked, full=full, started=started),
-        holds=lambda report: report.authentic,
-    )
-    codes = tuple(dict.fromkeys(refusal.code for refusal in report.refusals))
-    logs.log(
-        "verify",
-        logs.WARNING if codes else logs.DEBUG,
-        f"{path}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
-        path=str(path),
-        artifact=report.artifact_id,
-        verdict=report.verdict,
-        codes=codes,
-        seconds=report.seconds,
     )
     return report
+
+
+@uninterrupted
+def verify_for_each(
+    artifact: str | Path,
+    targets: Sequence[str | Target],
+    *,
+    trust: str | Path | Trust | None = None,
+    key: str | Path | None = None,
+    full: bool = False,
+    channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
+) -> tuple[VerifyReport, ...]:
+    """`verify` for several targets, whose signature and digests are checked once.
+
+    `targets` are what `verify` takes, or hosts as they were described; there is at least one.  The
+    reports are in their order, and the seconds of each are those until it was known.
+    """
+    started = time.perf_counter()
+    path = artifact_path(artifact)
+    asked = [_asked(target) for target in targets]
+    trusted = resolve(
+        trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state
+    ).at_present()
+    reports = reread(
+        path,
+        lambda: _verify_once(path, trusted, asked, full=full, started=started),
+        holds=lambda reports: all(report.authentic for report in reports),
+    )
+    for report in reports:
+        codes = tuple(dict.fromkeys(refusal.code for refusal in report.refusals))
+        logs.log(
+            "verify",
+            logs.WARNING if codes else logs.DEBUG,
+            f"{path}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
+            path=str(path),
+            artifact=report.artifact_id,
+            verdict=report.verdict,
+            codes=codes,
+            seconds=report.seconds,
+        )
+    return reports
 
 
 def default_target() -> str:
@@ -279,31 +302,72 @@ class _Asked:
     name: str
 
 
+def _asked(target: str | Target) -> _Asked:
+    """What is asked for a target; raises AOTC-I021, I022, I046 or I001."""
+    if isinstance(target, Target):
+        return _Asked(target, target.name)
+    if target in (HOST, NO_TARGET):
+        return _Asked(None, target)
+    from aotc.spec.profile_files import load_target
+
+    described = load_target(target)
+    return _Asked(described, described.name)
+
+
 def _verify_once(
-    path: Path, trusted: Trust, asked: _Asked, *, full: bool, started: float
-) -> VerifyReport:
-    """Run all steps on what is at the path now."""
+    path: Path, trusted: Trust, asked: Sequence[_Asked], *, full: bool, started: float
+) -> tuple[VerifyReport, ...]:
+    """Run all steps on what is at the path now; the last three for each target."""
     try:
         container = open_container(path)
     except AotcError as error:
         if error.code not in _NOT_AN_ARTIFACT:
             raise
-        return VerifyReport(
-            artifact=str(path),
-            authentic=False,
-            verdict="unverified",
-            target=asked.name,
-            steps=_not_run(0, failed=True),
-            refusals=tuple(refusal_of(refusal) for refusal in (error, *error.also)),
-            seconds=time.perf_counter() - started,
+        return tuple(
+            VerifyReport(
+                artifact=str(path),
+                authentic=False,
+                verdict="unverified",
+                target=each.name,
+                steps=_not_run(0, failed=True),
+                refusals=tuple(refusal_of(refusal) for refusal in (error, *error.also)),
+                seconds=time.perf_counter() - started,
+            )
+            for each in asked
         )
     with container:
         state = Examination(container, trusted)
         steps = _run_steps(state, container, sink=None, full=full, collect=True)
+    return tuple(
+        _judge_target(
+            # What is found for one target is not found for the next.
+            replace(
+                state,
+                trust=replace(trusted, target=each.described or trusted.target),
+                refusals=list(state.refusals),
+                findings=list(state.findings),
+                known_refusals=set(state.known_refusals),
+            ),
+            steps,
+            path,
+            each,
+            started=started,
+        )
+        for each in asked
+    )
+
+
+def _judge_target(
+    state: Examination, steps: list[CheckResult], path: Path, asked: _Asked, *, started: float
+) -> VerifyReport:
+    """Run steps 7 to 9 for one target, after steps 1 to 6; or to 7 if nothing can be judged."""
+    # 7.
+    if len(steps) < _POLICY_STEP + 1:
+        steps = [*steps, _judge_policy(state)]
     requested = stated_id(path)
     if requested is not None and state.artifact_id not in ("", requested):
         # It was replaced after it was opened.
-        state.refuse(other_artifact(container.root, requested, state.artifact_id))
+        state.refuse(other_artifact(state.container.root, requested, state.artifact_id))
     authentic = not state.refusals
     compatibility: CompatibilityResult | None = None
     verdict: Verdict | Literal["unverified", "authentic"] = "unverified"
@@ -324,7 +388,7 @@ def _verify_once(
             from aotc.trust.policy.evaluation import note_release
 
             try:
-                note_release(trusted, state.decision, state.artifact_id)
+                note_release(state.trust, state.decision, state.artifact_id)
             except AotcError as error:
                 # Another process has just accepted a later release.
                 state.refuse(error)
@@ -332,16 +396,20 @@ def _verify_once(
                 authentic = False
         # 9.
         status = "failed" if verdict == "incompatible" else "passed"
-        steps += [host_step, _step_result(8, status, f"{verdict}: {best}" if best else verdict)]
+        steps = [
+            *steps,
+            host_step,
+            _step_result(8, status, f"{verdict}: {best}" if best else verdict),
+        ]
     else:
-        steps += _not_run(7)
+        steps = [*steps, *_not_run(7)]
     return VerifyReport(
         artifact=str(path),
         artifact_id=state.artifact_id,
         authentic=authentic,
         verdict=verdict,
         signers=tuple(key_id(key.pem) for key in state.signers),
-        signer_names=tuple(trusted.names_of(key) for key in state.signers),
+        signer_names=tuple(state.trust.names_of(key) for key in state.signers),
         development_key=bool(state.signers) and all(key.development for key in state.signers),
         target=asked.name,
         steps=tuple(steps),
@@ -366,7 +434,10 @@ def _run_steps(
     full: bool,
     collect: bool,
 ) -> list[CheckResult]:
-    """Run steps 1 to 7; without `collect`, stop at the first step that fails."""
+    """Run steps 1 to 6; without `collect`, stop at the first step that fails.
+
+    Where nothing further can be judged, the policy included, step 7 is there as not run.
+    """
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
     reported = 0
@@ -404,13 +475,18 @@ def _run_steps(
         return steps
     # 6.
     contents.check_schema(state)
-    if not finish_step(established=state.manifest is not None):
-        return steps
-    # 7.
-    detail = _check_policy(state)
-    finish_step(established=state.decision is not None)
-    steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
+    finish_step(established=state.manifest is not None)
     return steps
+
+
+def _judge_policy(state: Examination) -> CheckResult:
+    """Run step 7."""
+    before = len(state.refusals)
+    detail = _check_policy(state)
+    if found := len(state.refusals) - before:
+        return _step_result(_POLICY_STEP, "failed", f"{found} refused")
+    judged = state.decision is not None
+    return _step_result(_POLICY_STEP, "passed" if judged else "not-run", detail)
 
 
 def _check_bundles(state: Examination, *, collect: bool, finish_step: Callable[[], bool]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata
@@ -19,8 +20,9 @@ from aotc.base.files.names import data_files
 from aotc.base.files.reading import file_sha256
 from aotc.base.records import field, record
 from aotc.spec.attestation_kinds import KINDS
-from aotc.spec.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
+from aotc.spec.attestations import BUILD_TYPE, LOCAL_BUILDER, MERGE_TYPE, format_instant
 from aotc.spec.codec import Json
+from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.providers import BY_ORT_NAME, RUNTIMES
 from aotc.spec.target import Target
@@ -154,6 +156,57 @@ def build_predicate(manifest: Manifest, materials: Materials, libraries: Iterabl
         "runDetails": {
             "builder": {"id": materials.label.builder, "version": {"aotc": VERSION}},
             "metadata": metadata_,
+        },
+    }
+
+
+def merge_predicate(
+    merged: Mapping[str, Mapping[str, str]],
+    statements: Mapping[str, Json],
+    label: BuildLabel,
+    started: datetime.datetime,
+) -> Json:
+    """The provenance predicate of an artifact that was merged from others, as JSON-like data.
+
+    `merged` has the sha256 of the bundles of each, by its id and their usage; `statements` are the
+    predicates of their provenance, by that bundle's sha256.  They are kept whole, and the materials
+    of all are its own as well.
+    """
+    times: dict[str, Json] = {
+        "startedOn": format_instant(started),
+        "finishedOn": format_instant(datetime.datetime.now(datetime.UTC)),
+    }
+    if label.invocation:
+        times["invocationId"] = label.invocation
+    parameters: dict[str, Json] = {"artifacts": sorted(merged)}
+    if label.release:
+        parameters["version"] = label.release
+    materials = [
+        _resource(f"sha256-{artifact_id}", artifact_id, role="artifact", of="aotc.json")
+        for artifact_id in sorted(merged)
+    ]
+    for artifact_id, bundles in sorted(merged.items()):
+        materials += [
+            _resource(f"sha256-{artifact_id}: {usage}", digest, role="attestation")
+            for usage, digest in sorted(bundles.items())
+        ]
+    known: dict[bytes, Json] = {}
+    for _, predicate in sorted(statements.items()):
+        for each in predicate["buildDefinition"]["resolvedDependencies"]:
+            known.setdefault(canonical_json(each), each)
+    return {
+        "buildDefinition": {
+            "buildType": MERGE_TYPE,
+            "externalParameters": parameters,
+            "internalParameters": {
+                "python": platform.python_version(),
+                "provenance": dict(sorted(statements.items())),
+            },
+            "resolvedDependencies": [*materials, *known.values()],
+        },
+        "runDetails": {
+            "builder": {"id": label.builder, "version": {"aotc": VERSION}},
+            "metadata": times,
         },
     }
 

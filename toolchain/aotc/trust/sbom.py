@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -110,6 +110,46 @@ def bill_of_materials(
         },
     }
     return written
+
+
+def merged_bill(
+    manifest: Manifest, artifact_id: str, bills: Iterable[Json], hosts: Mapping[str, str]
+) -> Json:
+    """One bill of materials of an artifact that was merged from others, of which `bills` are those.
+
+    Each component stands there once.  `hosts` say in words where each variant was proven.
+    """
+    bills = list(bills)
+    found = {each["bom-ref"]: each for bill in bills for each in bill["components"]}
+    components = [found[name] for name in sorted(found)]
+    first = bills[0]
+    about = first["metadata"]["component"]
+    artifact = f"artifact:{artifact_id}"
+    stated = {
+        "aotc:payload-bytes": str(sum(entry.size for entry in manifest.files)),
+        "aotc:profile-sha256": manifest.profile_sha256,
+        "aotc:target": manifest.target,
+        **{f"aotc:proven:{name}": text for name, text in hosts.items()},
+    }
+    return {
+        **first,
+        "serialNumber": uuid.uuid5(_NAMESPACE, f"urn:aotc:{artifact}").urn,
+        "metadata": {
+            **first["metadata"],
+            "component": {
+                **about,
+                "bom-ref": artifact,
+                "version": artifact_id,
+                "hashes": [{"alg": "SHA-256", "content": artifact_id}],
+                "properties": [{"name": name, "value": stated[name]} for name in sorted(stated)],
+            },
+        },
+        "components": components,
+        "dependencies": [
+            {"ref": artifact, "dependsOn": sorted(found)},
+            *({"ref": name} for name in sorted(found)),
+        ],
+    }
 
 
 def _source_component(manifest: Manifest, materials: Materials) -> Component:

@@ -46,22 +46,29 @@ def seal(
     manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
     libraries = provenance.libraries(manifest)
     artifact = digests["aotc.json"]
-    subject = {"aotc.json": artifact}
+    predicates: dict[Usage, Json] = {
+        "evidence": encode(evidence),
+        "provenance": provenance.build_predicate(manifest, materials, libraries),
+        "sbom": sbom.bill_of_materials(manifest, artifact, materials, libraries),
+    }
+    return sign_all(folder, digests, predicates, signer)
+
+
+def sign_all(
+    folder: Path,
+    digests: Mapping[str, str],
+    predicates: Mapping[Usage, Json],
+    signer: Signer | Sealer,
+) -> SignedBy:
+    """Sign the payload in `folder`, and a statement of each of `predicates`, as `seal` does."""
+    subject = {"aotc.json": digests["aotc.json"]}
     root = oms.root_digest(digests[name] for name in oms.in_path_order(digests))
-    predicates: tuple[tuple[Usage, Mapping[str, str], Json], ...] = (
-        ("evidence", subject, encode(evidence)),
-        (
-            "provenance",
-            {**subject, oms.SUBJECT_NAME: root},
-            provenance.build_predicate(manifest, materials, libraries),
-        ),
-        ("sbom", subject, sbom.bill_of_materials(manifest, artifact, materials, libraries)),
-    )
     (folder / ATTESTATIONS).mkdir()
     signature = oms.sign(digests, signer)
     (folder / KINDS["oms"].path).write_bytes(signature)
-    for usage, subjects, predicate in predicates:
+    for usage, predicate in predicates.items():
         kind = KINDS[usage]
+        subjects = {**subject, oms.SUBJECT_NAME: root} if usage == "provenance" else subject
         bundle = statements.sign(kind.predicate_type, predicate, subjects, signer)
         (folder / kind.path).write_bytes(bundle)
     return signed_by(signature, signer)

@@ -471,6 +471,58 @@ INPUTS: Final[tuple[Row, ...]] = (
      "What became of a cell could not be written into the folder of the fleet's state. The artifact stands; the next run "
      "builds the cell again, from the build cache where it can.",
      "Free space there, or name another folder with --state."),
+    ("AOTC-I184", "artifact is not as required on a host", NO,
+     "Of the artifacts and hosts of 'aotc fleet verify' one does not have the verdict that --require asks for, or an "
+     "artifact runs on none of the hosts. The codes that are named say what the host lacks.",
+     "Build for that host, or leave the host or the artifact out. 'aotc explain CODE' explains each code."),
+    ("AOTC-I185", "two hosts have one name", INPUT,
+     "A matrix has a column for each host: a built-in target, a target file by its file's name, or a live worker. Two of "
+     "them have one name.",
+     "Rename one of the target files."),
+    ("AOTC-I186", "reports are of different fleets", INPUT,
+     "Reports are joined if they are of one fleet, of the same cells and of as many shards.",
+     "Give the reports of one run of one fleet file, each shard with the same --shard I/N."),
+    ("AOTC-I187", "reports contradict each other", INPUT,
+     "Two reports have the same cell, and another outcome or another artifact of it.",
+     "Leave out the report that is not of this run."),
+    ("AOTC-I188", "reports of shards are missing", INPUT,
+     "Some shards of the fleet are in none of the reports, so nothing is known of their cells.",
+     "Give their reports, too, or --partial to join what is there."),
+    ("AOTC-I189", "fleet cannot be divided so", INPUT,
+     "A CI job runs on one kind of machine, and so each shard has cells that ask for the same. There are fewer shards "
+     "than kinds of machines, or a name of the fleet means something else to the CI system.",
+     "Ask for more shards, or give cells the same 'needs'; use letters, digits, spaces and ./_+@=,- in names."),
+    ("AOTC-I176", "artifacts are of different models", INPUT,
+     "Artifacts are merged that were built from different models, or have different names: the digest of the model, "
+     "of its external data or of its framework's source differs.",
+     "Merge builds of one file. Build them again from the same one, if it changed in between."),
+    ("AOTC-I177", "artifacts take different calls", INPUT,
+     "Artifacts are merged that have other inputs or outputs, other ranges of dims, other padding, or whose profiles "
+     "state these differently: a call could be valid for one variant and not for another.",
+     "State the ranges in the profile or with --dim, so that no host searches for its own, and build again."),
+    ("AOTC-I178", "artifacts promise different things", INPUT,
+     "Artifacts are merged whose profiles differ in what they promise of every variant: tolerances, gates, repeated "
+     "calls, strictness, random numbers, the fallback policy, libraries of operators, or telemetry.",
+     "Build all of them with the same promises; variants, providers and budgets may differ."),
+    ("AOTC-I179", "fixtures contradict each other", INPUT,
+     "Artifacts are merged with a fixture of one name but other inputs, or for which the original model gave answers "
+     "that are further apart than its own tolerance: the variants were not proven against the same thing.",
+     "Embed the same fixtures in each build, and build with the same versions; 'aotc diff A B' shows both answers."),
+    ("AOTC-I180", "variant was renamed", FINDING,
+     "Artifacts that were merged have different variants of this name. None keeps it: each gets what tells its "
+     "artifact from the others, which is the target, the CPU features, the version of ONNX Runtime, or its id.",
+     "Nothing to do. To choose the names yourself, give the variants of the profiles different names."),
+    ("AOTC-I181", "manifest of another version cannot be merged", INPUT,
+     "The artifact was made by another release of aotc, with a manifest of another version: what this release does not "
+     "know of it would be lost.",
+     "Merge with the newest release that built one of them, or build again with this one."),
+    ("AOTC-I182", "artifact is given twice", INPUT,
+     "Fewer than two different artifacts are merged, or one of them stands at the output.",
+     "Name each artifact once, and an output that is none of them."),
+    ("AOTC-I183", "attestation of a merged artifact is missing", INPUT,
+     "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "
+     "trust, or is about another artifact, so that the merged one could not show where its variants were proven.",
+     "Merge artifacts as 'aotc build' wrote them, and trust who signed their attestations."),
     ("AOTC-I190", "ONNX Runtime to compare with is not stated", INPUT,
      "--to and --from of 'aotc fleet upgrade' take a version, the file of a wheel, a file of requirements that names ONNX "
      "Runtime, or the folder of an environment.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
@@ -108,7 +108,7 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job], log: Log | None = None) -> Iterator[JobOutcome]:
+    def run(self, jobs: Sequence[Job], log: Log | None = None) -> Generator[JobOutcome, None, None]:
         """What became of each job, in the order in which they end.
 
         Jobs are started in their order, but for those that must wait for room.

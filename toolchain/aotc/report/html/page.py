@@ -212,7 +212,8 @@ def _table(part: Table) -> Iterator[Element]:
     stacked = len(names) > 2 and 2 * kinds.count("n") < len(names)
     if part.note:
         yield tag("p", *flowing(part.note), class_="note")
-    found = tag("table", class_="stack" if stacked else None)
+    classes = ["stack"] * stacked + ["matrix"] * part.matrix
+    found = tag("table", class_=" ".join(classes) or None)
     cells = (
         tag("th", *flowing(name), scope="col", class_=kind)
         for name, kind in zip(names, kinds, strict=True)
@@ -231,7 +232,8 @@ def _table(part: Table) -> Iterator[Element]:
         left -= 1
         for head, kind, text in zip(names[1:], kinds[1:], others, strict=True):
             label = head if stacked and head else None
-            row.append(tag("td", *_cell(text), class_=kind or _width(text), data_head=label))
+            look = kind or (_filled(text) if part.matrix else _width(text))
+            row.append(tag("td", *_cell(text), class_=look, data_head=label))
         body.append(row)
     found.append(body)
     if len(body) <= _SHORT:
@@ -241,6 +243,13 @@ def _table(part: Table) -> Iterator[Element]:
         yield tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=label)
     if (more := len(part.rows) - _MAX_ROWS) > 0:
         yield tag("p", f"And {more} more, which --json lists.")
+
+
+def _filled(text: Cell) -> str | None:
+    """The class of a cell of a matrix: it is filled with the mood of its first line."""
+    first = text if isinstance(text, str) else next(iter(text), "")
+    mood = getattr(first, "mood", "")
+    return f"is-{mood}" if mood else None
 
 
 def _alike(rows: Sequence[Sequence[Cell]], start: int) -> int:
@@ -274,7 +283,9 @@ def _cell(text: Cell) -> Iterator[Content]:
     for index, line in enumerate((text,) if isinstance(text, str) else text):
         if index:
             yield tag("br")
-        yield from _said(line, getattr(line, "mood", ""))
+        said = _said(line, getattr(line, "mood", ""))
+        link = getattr(line, "link", "")
+        yield from (tag("a", *said, href=link),) if link else said
 
 
 def _said(text: str, mood: str) -> Iterator[Content]:

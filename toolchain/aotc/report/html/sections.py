@@ -32,6 +32,7 @@ from aotc.report.sheets.artifact import (
     claims_table,
     dim_text,
     identity,
+    proven_table,
     random_table,
     shapes_sheet,
 )
@@ -80,6 +81,7 @@ def claims_section(report: InspectReport, summary: ArtifactSummary) -> Element:
         Note(said),
         Facts([*identity(report), *more]),
         *capture_sheet(report.source.framework, summary.exported),
+        proven_table(summary.merged),
         claims_table(summary.claims),
     ]
     return section("claims", "Origin and signatures", *elements(sheet))

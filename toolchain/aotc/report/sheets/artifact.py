@@ -21,6 +21,7 @@ from aotc.report.sheet import (
     short,
     span,
     table,
+    to_minute,
 )
 from aotc.report.sheets.capture import capture_sheet, captured_text
 from aotc.report.sheets.variants import (
@@ -35,7 +36,13 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
 from aotc.spec.manifest import Capture, ControlPath, Randomness, RandomNode
 from aotc.spec.payload import Value
-from aotc.spec.reports import ArtifactSummary, Claim, InspectReport, TrafficCoverage
+from aotc.spec.reports import (
+    ArtifactSummary,
+    Claim,
+    InspectReport,
+    ProvenWhere,
+    TrafficCoverage,
+)
 from aotc.spec.shapes import Dim, Domain, Relation
 
 # Its words, and their mood.
@@ -63,6 +70,7 @@ def tables(report: InspectReport) -> Sheet:
         parts.append(_operators(report.source))
     else:
         parts += [
+            proven_table(artifact.merged),
             requirements_table(artifact.variants),
             *placement_sheet(artifact.variants),
             *exactness_sheet(artifact.variants),
@@ -72,6 +80,26 @@ def tables(report: InspectReport) -> Sheet:
             random_table(artifact.random),
         ]
     return [*parts, findings_table(report.findings), refusals_table("problems", report.problems)]
+
+
+def proven_table(merged: Sequence[ProvenWhere]) -> Table:
+    """The hosts on which the variants of a merged artifact were proven."""
+    return table(
+        "merged from",
+        merged,
+        ("artifact", lambda each: short(each.artifact_id)),
+        ("target", lambda each: each.target),
+        ("host", host_in_words),
+        ("ONNX Runtime", lambda each: each.onnxruntime),
+        ("built, UTC", lambda each: to_minute(each.built_at)),
+        ("variants", lambda each: ", ".join(each.variants)),
+    )
+
+
+def host_in_words(where: ProvenWhere) -> str:
+    """The architecture and the CPU features of a host, the last ones first."""
+    features = where.host.get("isa", "").split()
+    return " ".join((where.host.get("architecture", ""), *reversed(features[-3:])))
 
 
 def branches_table(branches: Sequence[ControlPath]) -> Table:

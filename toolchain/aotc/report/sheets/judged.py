@@ -23,6 +23,7 @@ from aotc.report.sheet import (
     table,
     with_fixtures_in_words,
 )
+from aotc.report.sheets.fleets import answer_sheet
 from aotc.report.wording import Issue, breach_issue, issues_of
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import (
@@ -60,6 +61,7 @@ def run_sheet(report: RunReport) -> Sheet:
     breaches = _breaches(report.refusals)
     return [
         Heading(f"aotc {report.command}", *_outcome(report)),
+        *answer_sheet(report),
         *_figures(report),
         *_gates_in_words(report),
         *breaches[:_MAX_BREACHES],

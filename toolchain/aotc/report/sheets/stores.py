@@ -1,4 +1,4 @@
-"""What `aotc install`, `store`, `cache`, `pack`, `unpack` and `export` show."""
+"""What `aotc install`, `store`, `cache`, `pack`, `unpack`, `export` and `merge` show."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aotc.spec.command_reports import (
     CacheListReport,
     ExportReport,
     InstallReport,
+    MergeReport,
     PackReport,
     PruneReport,
     StoreListReport,
@@ -110,6 +111,33 @@ def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> 
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
     return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]
+
+
+def merge_view(report: MergeReport) -> Sheet:
+    """What `aotc merge` wrote, and from which artifacts each variant is."""
+    saved = report.input_bytes - report.payload_bytes
+    alike = "as one build on one of the hosts would have made it" if report.built_alike else ""
+    only = " (this user's development key)" if report.development_key else ""
+    rows = [
+        ("artifact", report.artifact_id),
+        ("payload", alike),
+        ("signed by", f"{short(report.key_id)}{only}"),
+        ("identity", report.identity),
+        ("size", f"{size(report.payload_bytes)}, {size(max(0, saved))} less than the inputs"),
+    ]
+    merged = table(
+        "variants",
+        report.variants,
+        ("name", lambda each: each.name),
+        ("from", lambda each: ", ".join(each.artifacts)),
+        ("", lambda each: "loaded here, fixtures ran" if each.runs_here else "for other hosts"),
+    )
+    return [
+        Heading(report.artifact, f"merged from {count(len(report.merged), 'artifact')} and signed"),
+        Facts(rows),
+        merged,
+        findings_table(report.findings),
+    ]
 
 
 def export_view(report: ExportReport) -> Sheet:

@@ -76,7 +76,18 @@ def source_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ..
 def toolchain_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ...]:
     """Versions of what built them, plugins by name, and the format of the manifest."""
     schema = changes_of(a.manifest.schema, b.manifest.schema, "schema")
-    return schema + changes_of(a.manifest.toolchain, b.manifest.toolchain, "toolchain")
+    tools = changes_of(a.manifest.toolchain, b.manifest.toolchain, "toolchain")
+    return (*schema, *tools, *changes_of(_by_variant(a), _by_variant(b), "merged"))
+
+
+def _by_variant(artifact: ArtifactContents) -> Json:
+    """Of a merged artifact, by variant, the targets and runtimes of what it was merged from."""
+    merged = artifact.manifest.merged
+    return {
+        name: [f"{each.target}, ONNX Runtime {each.toolchain.onnxruntime}" for each in found]
+        for name in sorted({name for each in merged for name in each.variants})
+        if (found := artifact.manifest.origins(name))
+    }
 
 
 def profile_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ...]:

@@ -1,0 +1,368 @@
+"""Builds a fleet: what is planned runs on an executor, and what became of each cell is kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import translated_errors
+from aotc.base.files.folders import MANIFEST
+from aotc.base.files.replacing import NEW
+from aotc.base.files.work_folders import work_folder
+from aotc.base.progress import Progress, Reporter
+from aotc.base.records import record, replace
+from aotc.base.registry import load
+from aotc.base.text import did_you_mean
+from aotc.fleet.cell_jobs import BUILD, artifact_name, refusals_of
+from aotc.fleet.cells import FleetFile, read_fleet
+from aotc.fleet.executors import EXECUTORS
+from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
+from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
+from aotc.fleet.shards import plan_digest, shards
+from aotc.fleet.state import FleetState, default_state
+from aotc.pipeline.output import Output
+from aotc.pipeline.reuse import tell_judgements
+from aotc.spec.codec import decode
+from aotc.spec.fleet import (
+    CellResult,
+    FleetPlan,
+    FleetReport,
+    MergedArtifact,
+)
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import SIZE, Journal, Measurement
+from aotc.spec.trust_policy import Signer
+from aotc.trust.opening import identified, open_container
+from aotc.trust.signers import load_signer, own_anchors
+
+LOCAL: Final = "local"
+_MERGE: Final = "aotc.tools.merge:merge_artifacts"
+
+
+@record
+class FleetRequest:
+    """What a fleet's build is asked for; see `build_fleet`."""
+
+    fleet: str | Path
+    only: Sequence[str] = ()
+    shard: str = ""
+    on: str = LOCAL
+    jobs: int | None = None
+    key: str | Path | None = None
+    force: bool = False
+    cache: bool = True
+    state: str | Path | None = None
+    progress: Progress | None = None
+
+
+def plan_of(request: FleetRequest) -> FleetPlan:
+    """What `build_fleet` would do, with nothing built; raises what it does."""
+    with _planned(request) as run:
+        return run.plan.document
+
+
+def build_fleet(
+    request: FleetRequest,
+    *,
+    planned: Callable[[FleetPlan], None] | None = None,
+    log: Log | None = None,
+) -> FleetReport:
+    """Build the cells of a fleet that are new; the report has all of them.
+
+    `fleet` is the path of its file.  Of its cells those are built whose names match a glob of
+    `only`, and that are of `shard`, `I/N`.  `on` is an executor, `NAME` or `NAME://ADDRESS`, that
+    runs up to `jobs` at once.  `key` signs (None: the user's development key); with `force`
+    artifacts of others are replaced; with `cache` equal builds are taken from the build cache.
+    `state` is the folder of what is known from earlier runs.  `planned` is told the plan before
+    anything runs, and `log` lines of jobs that failed.  A cell that fails stops no other, and an
+    interrupt leaves those that were not built as `not-run`.
+
+    Raises what `read_fleet` does, AOTC-I027 (no such executor or share), I166 (nothing to build),
+    and what loading the signer and starting the executor raises.
+    """
+    started = time.monotonic()
+    with _planned(request) as run:
+        if planned is not None:
+            planned(run.plan.document)
+        results = run.results(log)
+        merged = tuple(run.merged(results)) if run.fleet.fleet.merge == "by-model" else ()
+        return FleetReport(
+            fleet=run.fleet.fleet.name,
+            executor=run.executor.name,
+            cells=tuple(results.values()),
+            plan=run.digest,
+            shard=request.shard,
+            merged=merged,
+            workers=run.plan.document.workers,
+            findings=run.state.findings(),
+            seconds=time.monotonic() - started,
+        )
+
+
+@contextmanager
+def _planned(request: FleetRequest) -> Iterator[_Run]:
+    """A run with its plan, whose executor is there as long as the context lasts."""
+    whole = read_fleet(Path(request.fleet))
+    digest = plan_digest(task.cell for task in whole.tasks)
+    fleet = _share(whole, request.shard).only(request.only)
+    signer = load_signer(request.key)
+    folder = (
+        Path(request.state)
+        if request.state is not None
+        else default_state(Path(request.fleet), fleet.fleet.name)
+    )
+    state = FleetState(folder)
+    reporter = Reporter(request.progress)
+    with executor_of(request.on, request.jobs) as executor:
+        reporter.begin("plan", fleet.fleet.name)
+        plan = plan_fleet(
+            fleet,
+            executor,
+            state,
+            signer=signer,
+            force=request.force,
+            shard=request.shard,
+            reporter=reporter,
+        )
+        reporter.end()
+        yield _Run(request, fleet, digest, plan, executor, state, signer, reporter)
+
+
+def executor_of(on: str, jobs: int | None = None) -> Executor:
+    """The executor that `NAME` or `NAME://ADDRESS` names, not started; raises AOTC-I027."""
+    name, _, address = on.partition("://")
+    if name not in EXECUTORS:
+        raise AotcError(
+            "AOTC-I027",
+            f"no such executor: {name!r}{did_you_mean(name, EXECUTORS)}",
+            where=f"--on {on}",
+            expected=", ".join(EXECUTORS),
+        )
+    executor: Executor = EXECUTORS.load(name)(address, jobs)
+    return executor
+
+
+def _share(fleet: FleetFile, shard: str) -> FleetFile:
+    """The cells of one share, `I/N`; raises AOTC-I027."""
+    if not shard:
+        return fleet
+    index, _, count = shard.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and 0 < int(index) <= int(count) < 100_000):
+        raise AotcError(
+            "AOTC-I027",
+            "a share of a fleet is I/N, from 1/N to N/N",
+            where=f"--shard {shard}",
+            expected="such as 2/5",
+        )
+    cells = shards([task.cell for task in fleet.tasks], int(count))[int(index) - 1]
+    names = {cell.name for cell in cells}
+    tasks = tuple(task for task in fleet.tasks if task.cell.name in names)
+    # Excluded cells are told once.
+    return replace(fleet, tasks=tasks, excluded=fleet.excluded if int(index) == 1 else ())
+
+
+class _Run:
+    """A fleet that is planned."""
+
+    def __init__(
+        self,
+        request: FleetRequest,
+        fleet: FleetFile,
+        digest: str,
+        plan: Plan,
+        executor: Executor,
+        state: FleetState,
+        signer: Signer,
+        reporter: Reporter,
+    ) -> None:
+        self.request, self.fleet, self.digest, self.plan = request, fleet, digest, plan
+        self.executor, self.state, self.signer, self.reporter = executor, state, signer, reporter
+
+    def results(self, log: Log | None) -> dict[str, CellResult]:
+        """What became of every cell, by its name, in the order of the file."""
+        found = {each.task.cell.name: _unbuilt(each) for each in self.plan.tasks}
+        new = [each for each in self.plan.tasks if each.planned.state == "new"]
+        # The longest first, so that none of them is left alone at the end.
+        new.sort(key=lambda each: -each.seconds)
+        jobs = {job.name: (each, job) for each in new for job in (self._job(each),)}
+        self.reporter.begin_items("build", len(new), "cells")
+        try:
+            with closing(self.executor.run([job for _, job in jobs.values()], log)) as outcomes:
+                for count, outcome in enumerate(outcomes, 1):
+                    task = jobs[outcome.job.name][0]
+                    result = self._result(task, outcome)
+                    self.state.keep(_to_keep(result, task.kept))
+                    found[outcome.job.name] = result
+                    self.reporter.count(count, len(new), "cells")
+                    said = f"{outcome.job.name} {result.outcome}"
+                    self.reporter.finished(said, result.seconds)
+        except KeyboardInterrupt:
+            # The report has what is known, and the caller sees which cells were not built.
+            pass
+        self.reporter.end()
+        return found
+
+    def _job(self, planned: PlannedTask) -> Job:
+        cell, asked = planned.task.cell, planned.asked
+        files = {**asked.files, **planned.files}
+        key = None
+        if self.request.key is not None:
+            path = Path(self.request.key)
+            key = f"{{file:key/{path.name}}}"
+            files[f"key/{path.name}"] = path
+        memory = cell.needs.memory_bytes or planned.memory_bytes
+        return Job(
+            name=cell.name,
+            function=BUILD,
+            request={
+                "asked": asked.request,
+                "source": planned.source,
+                "name": planned.task.model,
+                "artifact": artifact_name(cell.output),
+                "key": key,
+                "cache": self.request.cache,
+                "keys": list(planned.keys),
+                "directory": str(Path.cwd()) if planned.task.trust_source else "",
+            },
+            files={name: path.absolute() for name, path in files.items()},
+            needs=replace(cell.needs, memory_bytes=memory),
+            seconds=cell.timeout_seconds,
+            workers=planned.planned.workers,
+        )
+
+    def _result(self, planned: PlannedTask, outcome: JobOutcome) -> CellResult:
+        """What became of a cell; what was built is put in its place."""
+        cell = planned.task.cell
+        result = CellResult(
+            cell=cell,
+            outcome="failed",
+            seconds=outcome.seconds,
+            peak_memory_bytes=outcome.peak_memory_bytes,
+            worker=outcome.worker,
+            attempts=outcome.attempts,
+        )
+        if outcome.error is not None:
+            return replace(result, refusals=refusals_of(outcome.error))
+        value = outcome.value
+        journal = Journal()
+        tell_judgements(value["judged"], journal, planned.task.places)
+        result = replace(
+            result,
+            refusals=tuple(decode(Refusal, each) for each in value["refusals"]),
+            findings=tuple(decode(Finding, each) for each in value["findings"]),
+            gates=journal.gates,
+            measurements=journal.measurements,
+        )
+        if result.refusals:
+            return result
+        try:
+            assert outcome.folder is not None
+            self._deliver(outcome.folder / artifact_name(cell.output), planned)
+        except AotcError as error:
+            return replace(result, refusals=refusals_of(error))
+        size = Measurement(name=SIZE, subject="payload", value=value["payload_bytes"], unit="B")
+        return replace(
+            result,
+            outcome="reused" if value["cached"] else "built",
+            key=value["key"],
+            key_id=value["key_id"],
+            artifact_id=value["artifact_id"],
+            measurements=(size, *result.measurements),
+        )
+
+    def _deliver(self, built: Path, planned: PlannedTask) -> None:
+        """Give an artifact its place; raises what `Output` does, and AOTC-I018 for a full disk."""
+        place = Path(planned.task.cell.output)
+        with translated_errors(str(place)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            output = Output(place, planned.task.source, force=self.request.force)
+            output.require_signer(own_anchors(self.signer, "who signs the fleet"))
+            with work_folder(place) as work:
+                shutil.move(built, work / NEW)
+                manifest = decode(Manifest, strict_json((work / NEW / MANIFEST).read_bytes()))
+                output.deliver(work / NEW, manifest, work, None)
+
+    # Cells of one model as one artifact.
+
+    def merged(self, results: Mapping[str, CellResult]) -> Iterable[MergedArtifact]:
+        """One artifact of all cells of a model with one profile, where they are two or more."""
+        groups: dict[tuple[str, str], list[CellResult]] = {}
+        for result in results.values():
+            groups.setdefault((result.cell.model, result.cell.profile), []).append(result)
+        for (model, profile), cells in groups.items():
+            there = [each for each in cells if each.artifact_id]
+            if len(cells) < 2 or any(each.outcome == "not-run" for each in cells):
+                continue
+            merged = MergedArtifact(
+                model=model,
+                profile=profile,
+                output=str(self.fleet.merged_output(model, profile)),
+                cells=tuple(each.cell.name for each in there),
+                artifacts=tuple(each.artifact_id for each in there),
+            )
+            yield self._merge(merged, cells, there)
+
+    def _merge(
+        self, merged: MergedArtifact, cells: Sequence[CellResult], there: Sequence[CellResult]
+    ) -> MergedArtifact:
+        name = f"{merged.model}/{merged.profile}"
+        missing = [each for each in cells if not each.artifact_id and each.cell.required]
+        if missing or not there:
+            return replace(
+                merged, refusals=tuple(each for cell in missing for each in cell.refusals)
+            )
+        kept = self.state.merged(name)
+        if kept is not None and not kept.refusals and replace(kept, artifact_id="") == merged:
+            if _id_at(Path(kept.output)) == kept.artifact_id:
+                return kept
+        self.reporter.note(f"merging {name}")
+        place = Path(merged.output)
+        try:
+            with translated_errors(merged.output):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                report = load(_MERGE)(
+                    [each.cell.output for each in there], place, key=self.request.key, force=True
+                )
+        except AotcError as error:
+            merged = replace(merged, refusals=refusals_of(error))
+        else:
+            merged = replace(merged, artifact_id=report.artifact_id)
+        self.state.keep_merged(name, merged)
+        return merged
+
+
+def _to_keep(result: CellResult, before: CellResult | None) -> CellResult:
+    """A result as the next plan needs it: with what a build took, not a copy from the cache."""
+    if result.outcome != "reused" or before is None or not before.seconds:
+        return result
+    return replace(result, seconds=before.seconds, peak_memory_bytes=before.peak_memory_bytes)
+
+
+def _id_at(place: Path) -> str:
+    """The id of the artifact there; empty without one."""
+    try:
+        with open_container(place) as container:
+            return identified(container, place)[1]
+    except (AotcError, OSError):
+        return ""
+
+
+def _unbuilt(planned: PlannedTask) -> CellResult:
+    """What is said of a cell that is not built in this run, or not yet."""
+    cell, kept = planned.task.cell, planned.kept
+    if planned.planned.state == "unchanged" and kept is not None:
+        return replace(kept, cell=cell, outcome="reused", seconds=0.0)
+    impossible = planned.planned.state == "impossible"
+    return CellResult(
+        cell=cell,
+        outcome="impossible" if impossible else "not-run",
+        refusals=planned.planned.refusals,
+    )
