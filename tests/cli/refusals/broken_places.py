@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,6 +40,7 @@ ROWS: Mapping[str, str] = {
     "run": "{in}/made.aotc --key {in}/key.pub --output-dir {out}/newdir --metrics {out}/newer.json",
     "bench": "{in}/made.aotc --key {in}/key.pub --runs 2",
     "check-models": "{in}/models --output {out}/new.json",
+    "fleet upgrade": f"{{in}}/models --to {metadata.version('onnxruntime')} --no-latency",
     "profile list": "",
     "profile show": "{in}/profile.yaml",
     "profile check": "{in}/profile.yaml",

@@ -351,15 +351,18 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     ONNX Runtime must be in `own`, where that is given.
     """
     place = python or sys.executable
-    ended = subprocess.run(
-        [place, "-P", "-m", "aotc.fleet.runtimes"],
-        env=_environment() if python is not None else None,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=_ASK_SECONDS,
-        check=False,
-    )
+    try:
+        ended = subprocess.run(
+            [place, "-P", "-m", "aotc.fleet.runtimes"],
+            env=_environment() if python is not None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASK_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unusable(place, str(error)) from None
     try:
         found: Any = json.loads(ended.stdout)
         problem, versions = found["problem"], decode(ToolVersions, found["versions"])

@@ -14,8 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.base.codes import REASONS
-from aotc.base.errors import AotcError, Place
+from aotc.base.errors import AotcError
 from aotc.base.files import failures
 from aotc.base.files.folders import MANIFEST, PAYLOAD, make_folder, state_folder
 from aotc.base.files.reading import file_sha256, read_at_most
@@ -40,9 +39,7 @@ from aotc.spec.precision import Tolerance
 from aotc.spec.profile import Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import Gate, GateStatus, Measurement
 from aotc.spec.upgrade import (
-    WORSE,
     AnswersCompared,
     BlamedNode,
     LatencyCompared,
@@ -55,7 +52,7 @@ from aotc.spec.upgrade import (
 from aotc.tools.bench_comparison import MIN_ROUNDS, Interval, paired_interval
 from aotc.tools.bench_sides import Plan, block_sizes
 from aotc.tools.check_models import with_larger_fixtures
-from aotc.tools.check_outcomes import changed_in_words, outcome_of
+from aotc.tools.check_outcomes import outcome_of
 from aotc.tools.found_models import find_models
 from aotc.tools.kept_answers import VALUES, Compared, KeptFolder
 from aotc.tools.model_sandbox import Sandbox
@@ -83,6 +80,7 @@ class Subject:
     """
 
     name: str
+    stated: str
     source: Path
     profile: Profile
     options: Mapping[str, Json] = field(default_factory=dict)
@@ -178,7 +176,13 @@ def _subjects(
         chosen = with_larger_fixtures(load_profile(profile))
         found, skipped = find_models(fleet, pattern)
         return [
-            Subject(name=each.name, source=each.path.absolute(), profile=chosen) for each in found
+            Subject(
+                name=each.name,
+                stated=str(each.path),
+                source=each.path.absolute(),
+                profile=chosen,
+            )
+            for each in found
         ], skipped
     file = read_fleet(fleet).only([pattern] if pattern != "*" else [])
     return [_cell(task) for task in file.tasks], tuple(
@@ -201,6 +205,7 @@ def _cell(task: Task) -> Subject:
     }
     return Subject(
         name=task.cell.name,
+        stated=task.source,
         source=Path(task.source).absolute(),
         profile=with_larger_fixtures(task.profile),
         options=options,
@@ -365,6 +370,7 @@ class _Comparison:
                 shutil.rmtree(folder, ignore_errors=True)
         return UpgradedModel(
             model=subject.name,
+            source=subject.stated,
             outcome=outcome,
             before=before.side,
             after=after.side,
@@ -802,110 +808,3 @@ def _out_of_tolerance(
 
 def _line(error: AotcError | OSError) -> str:
     return error.line() if isinstance(error, AotcError) else failures.system_message(error)
-
-
-# In words, and as gates.
-
-
-def why(found: UpgradedModel, before: str, after: str) -> str:
-    """What is behind an outcome, in one line; versions are those of ONNX Runtime."""
-    if found.outcome == "fails":
-        assert found.after.refusal is not None
-        return f"{found.after.refusal.code} {found.after.refusal.what}"
-    if found.outcome == "builds-now":
-        assert found.before.refusal is not None
-        return f"with {before}: {found.before.refusal.code} {found.before.refusal.what}"
-    if found.outcome == "fails-in-both":
-        assert found.before.refusal is not None
-        assert found.after.refusal is not None
-        codes = dict.fromkeys((found.before.refusal.code, found.after.refusal.code))
-        return f"{', then '.join(codes)} {found.after.refusal.what}"
-    if found.outcome == "different-answers":
-        return different_in_words(found.answers, before)
-    if found.outcome in ("slower", "faster"):
-        return latency_in_words(found.latency)
-    return ""
-
-
-def different_in_words(answers: AnswersCompared, before: str) -> str:
-    """Which output, by how much, against which tolerance, and where that begins."""
-    kinds = (
-        ("", answers.original),
-        ("the artifact's ", answers.artifact),
-        ("from the artifact built before, ", answers.earlier_answers),
-    )
-    kind, changed = next((kind, each[0]) for kind, each in kinds if each)
-    bound = ""
-    if not kind and answers.tolerance is not None:
-        bound = f", allowed {answers.tolerance.atol:g} + {answers.tolerance.rtol:g} * max"
-    text = f"{kind}output {changed.error.output}: {changed_in_words(changed)}{bound}"
-    blamed = answers.blamed
-    if blamed is not None:
-        text += f"; first at {blamed.op} {blamed.node} ({blamed.max_abs:.3g})"
-    return text
-
-
-def latency_in_words(latency: LatencyCompared) -> str:
-    """The ratio with its interval, or why there is none."""
-    if latency.ratio is None:
-        return latency.reason
-    text = f"{latency.ratio:.2f} ({latency.lower:.2f} to {latency.upper:.2f})"
-    return text if latency.verdict != "not-judged" else f"{text}, not judged"
-
-
-def judged_upgrade(
-    report: UpgradeReport,
-) -> tuple[tuple[Gate, ...], tuple[Refusal, ...], tuple[Measurement, ...]]:
-    """A gate for each model, every breach, and what was measured of each."""
-    before, after = report.before.versions.onnxruntime, report.after.versions.onnxruntime
-    gates: list[Gate] = []
-    breaches: list[Refusal] = []
-    measured: list[Measurement] = []
-    for each in report.models:
-        worse = each.outcome in WORSE and each.required
-        unknown = each.outcome == "fails-in-both" or each.answers.not_compared
-        status: GateStatus = "failed" if worse else "not-judged" if unknown else "passed"
-        limit = f"not worse than with ONNX Runtime {before}"
-        words = " ".join((each.outcome.replace("-", " "), why(each, before, after))).strip()
-        gates.append(
-            Gate(name="upgrade", subject=each.model, status=status, limit=limit, measured=words)
-        )
-        if worse:
-            breaches.append(_breach(each, report))
-        ratio = each.latency.ratio
-        if ratio is not None:
-            measured.append(
-                Measurement(
-                    name="latency, new by earlier", subject=each.model, value=ratio, unit=""
-                )
-            )
-    gates += [
-        Gate(name="upgrade", subject=name, status="not-judged", measured="interrupted")
-        for name in report.unchecked
-    ]
-    return tuple(gates), tuple(breaches), tuple(measured)
-
-
-def _breach(each: UpgradedModel, report: UpgradeReport) -> Refusal:
-    before, after = report.before.versions.onnxruntime, report.after.versions.onnxruntime
-    place = Place(file=str(Path(report.fleet) / each.model))
-    if each.outcome == "fails":
-        assert each.after.refusal is not None
-        refusal = each.after.refusal
-        where = f"{each.model}: {refusal.where}".removesuffix(": ")
-        return replace(refusal, where=where, place=place)
-    code = "AOTC-I195" if each.outcome == "slower" else "AOTC-N058"
-    what = (
-        f"the artifact is slower with ONNX Runtime {after}"
-        if each.outcome == "slower"
-        else f"answers are different with ONNX Runtime {after}"
-    )
-    return Refusal(
-        code=code,
-        what=what,
-        where=each.model,
-        expected=f"as with ONNX Runtime {before}",
-        found=why(each, before, after),
-        fix=REASONS[code].fix,
-        place=place,
-    )

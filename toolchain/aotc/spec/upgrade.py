@@ -104,6 +104,7 @@ class UpgradedModel:
     """One model, or cell of a fleet, with both versions."""
 
     model: str
+    source: Annotated[str, "path, as it was stated"] = ""
     outcome: UpgradeOutcome
     before: SideBuild
     after: SideBuild

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from aotc.base.text import duration, size
-from aotc.fleet.upgrade import latency_in_words, why
+from aotc.fleet.upgrade_outcomes import latency_in_words, why
 from aotc.report.sheet import (
     FAILED,
     NOTICED,

@@ -109,7 +109,6 @@ def upgrade(
         stages(quiet=json) as progress,
     ):
         with needs("fleet upgrade", "cpu"):
-            from aotc.fleet.upgrade import judged_upgrade
             from aotc.fleet.upgrade import upgrade as compare
         answer = compare(
             fleet,
@@ -128,6 +127,8 @@ def upgrade(
         if answer.unchecked:
             status = EXIT_INTERRUPTED
         if run.is_wanted:
+            from aotc.fleet.upgrade_outcomes import judged_upgrade
+
             gates, breaches, measured = judged_upgrade(answer)
             run.ended(
                 status,
