@@ -375,9 +375,7 @@ class _Comparison:
             before=before.side,
             after=after.side,
             answers=answers,
-            latency=_not_judged("" if timed is None else "latencies were not asked for")
-            if not self.measure_seconds or timed is None
-            else _not_judged(""),
+            latency=_not_judged("" if self.measure_seconds else "latencies were not asked for"),
             required=subject.required,
             seconds=time.monotonic() - started,
         ), timed
@@ -438,12 +436,13 @@ class _Comparison:
             tolerance=tolerance, identical=_outputs(then) == _outputs(now) and bool(then.calls)
         )
         reasons: list[str] = []
+        drawn = _drawn(before.manifest)
         try:
             compared = self._originals(subject, built, then, folder, sandboxes[1], custom_ops)
-            drawn = _drawn(before.manifest)
             original = tuple(e for e in compared.changed if e.error.output not in drawn)
-            if drawn:
-                reasons.append(f"random numbers: {', '.join(sorted(drawn))}")
+            if len(original) < len(compared.changed):
+                named = sorted({each.error.output for each in compared.changed} & drawn)
+                reasons.append(f"random numbers, drawn without a seed of the model: {named}")
             reasons += compared.reasons
             found = replace(found, calls=compared.calls, original=original)
             if original:
@@ -453,23 +452,22 @@ class _Comparison:
                 found = replace(found, blamed=blamed)
         except (AotcError, OSError) as error:
             reasons.append(_line(error))
-            drawn = frozenset()
-        sides = [self._staged(each, subject, custom_ops) for each in built]
-        try:
-            both = self._both(sides[0], sides[1], before, tolerance, folder / "both", sandboxes[1])
-            if both.how == "none" and both.reason.startswith("A "):
-                found = replace(found, earlier_artifact=both.reason)
-                both = self._both(None, sides[1], before, tolerance, folder / "new", sandboxes[1])
-            if both.how == "none":
-                reasons.append(f"artifacts: {both.reason}")
-            reasons += both.left_out
-            found = replace(
-                found,
-                artifact=_out_of_tolerance(subject.name, both.golden, drawn),
-                earlier_answers=_out_of_tolerance(subject.name, both.calls, drawn),
-            )
-        except (AotcError, OSError) as error:
-            reasons.append(f"artifacts: {_line(error)}")
+        for name, each in zip((BEFORE, AFTER), built, strict=True):
+            # Both with the new version, and judged by what the original answered before.
+            staged = self._staged(each, subject, custom_ops)
+            try:
+                ran = self._against(
+                    staged, before, tolerance, folder / f"{name}-again", sandboxes[1]
+                )
+            except AotcError as error:
+                ran = SameCalls(how="none", reason=error.line())
+            changed = _out_of_tolerance(subject.name, ran.golden, drawn)
+            reason = ran.reason.removeprefix("B cannot be run here: ") if ran.how == "none" else ""
+            if name == BEFORE:
+                found = replace(found, earlier_artifact=reason, earlier_answers=changed)
+            else:
+                found = replace(found, artifact=changed)
+                reasons += [f"the artifact: {why}" for why in (reason, *ran.left_out) if why]
         return replace(found, not_compared=tuple(dict.fromkeys(reasons)))
 
     def _originals(
@@ -503,18 +501,13 @@ class _Comparison:
         )
         return decode(Compared, found.value)
 
-    def _both(
-        self,
-        one: Json,
-        other: Json,
-        before: _Built,
-        tolerance: Tolerance,
-        folder: Path,
-        sandbox: Sandbox,
+    def _against(
+        self, staged: Json, before: _Built, tolerance: Tolerance, folder: Path, sandbox: Sandbox
     ) -> SameCalls:
+        """An artifact on the inputs of the build before, and what the original answered then."""
         request: Json = {
-            "a": one,
-            "b": other,
+            "a": None,
+            "b": staged,
             "calls": before.calls(),
             "strict": False,
             "of_originals": encode(tolerance),
@@ -785,10 +778,13 @@ def _outputs(answers: ModelAnswers) -> list[tuple[str, str, str]]:
 
 
 def _drawn(manifest: Manifest | None) -> frozenset[str]:
-    """Outputs that depend on random numbers, whose generator a release may change."""
+    """Outputs that depend on random numbers for which the model has no seed.
+
+    Both builds gave the same; a release may still draw otherwise.
+    """
     known = manifest.random if manifest is not None else None
     nodes = known.nodes if known is not None else ()
-    return frozenset(name for node in nodes for name in node.outputs)
+    return frozenset(name for node in nodes if node.given for name in node.outputs)
 
 
 def _out_of_tolerance(

@@ -42,7 +42,7 @@ def different_in_words(answers: AnswersCompared, before: str) -> str:
     kinds = (
         ("", answers.original),
         ("the artifact's ", answers.artifact),
-        ("from the artifact built before, ", answers.earlier_answers),
+        ("of the artifact built before, ", answers.earlier_answers),
     )
     kind, changed = next((kind, each[0]) for kind, each in kinds if each)
     bound = ""

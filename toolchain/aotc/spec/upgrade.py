@@ -81,7 +81,7 @@ class AnswersCompared:
         str, "why the artifact built before does not run with the new version; empty: it does"
     ] = ""
     earlier_answers: Annotated[
-        tuple[ChangedAnswer, ...], "outputs in which it differs there from the new artifact"
+        tuple[ChangedAnswer, ...], "its outputs there, out of tolerance of the same"
     ] = ()
     not_compared: tuple[str, ...] = ()
 
