@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,14 +17,13 @@ from aotc.base.files.replacing import NEW
 from aotc.base.files.work_folders import work_folder
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import record, replace
-from aotc.base.registry import load
 from aotc.base.text import did_you_mean
 from aotc.fleet.cell_jobs import BUILD, artifact_name, refusals_of
 from aotc.fleet.cells import FleetFile, read_fleet
 from aotc.fleet.executors import EXECUTORS
 from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
-from aotc.fleet.shards import plan_digest, shards
+from aotc.fleet.shards import plan_digest
 from aotc.fleet.state import FleetState, default_state
 from aotc.pipeline.output import Output
 from aotc.pipeline.reuse import tell_judgements
@@ -40,11 +40,12 @@ from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import SIZE, Journal, Measurement
 from aotc.spec.trust_policy import Signer
+from aotc.tools.merge import merge_artifacts
+from aotc.trust.development_key import development_key_path
 from aotc.trust.opening import identified, open_container
-from aotc.trust.signers import load_signer, own_anchors
+from aotc.trust.signers import is_signer_file, load_signer, own_anchors
 
 LOCAL: Final = "local"
-_MERGE: Final = "aotc.tools.merge:merge_artifacts"
 
 
 @record
@@ -82,7 +83,8 @@ def build_fleet(
     runs up to `jobs` at once.  `key` signs (None: the user's development key); with `force`
     artifacts of others are replaced; with `cache` equal builds are taken from the build cache.
     `state` is the folder of what is known from earlier runs.  `planned` is told the plan before
-    anything runs, and `log` lines of jobs that failed.  A cell that fails stops no other, and an
+    anything runs, and `log` lines of jobs and workers (None: `progress` is).  A cell that fails
+    stops no other, and an
     interrupt leaves those that were not built as `not-run`.
 
     Raises what `read_fleet` does, AOTC-I027 (no such executor or share), I166 (nothing to build),
@@ -112,7 +114,7 @@ def _planned(request: FleetRequest) -> Iterator[_Run]:
     """A run with its plan, whose executor is there as long as the context lasts."""
     whole = read_fleet(Path(request.fleet))
     digest = plan_digest(task.cell for task in whole.tasks)
-    fleet = _share(whole, request.shard).only(request.only)
+    fleet = whole.share(request.shard).only(request.only)
     signer = load_signer(request.key)
     folder = (
         Path(request.state)
@@ -121,7 +123,15 @@ def _planned(request: FleetRequest) -> Iterator[_Run]:
     )
     state = FleetState(folder)
     reporter = Reporter(request.progress)
-    with executor_of(request.on, request.jobs) as executor:
+    chosen = executor_of(request.on, request.jobs)
+    if request.key is not None and is_signer_file(request.key) and not chosen.is_here:
+        raise AotcError(
+            "AOTC-I027",
+            "a program that signs stays on this machine, and cells are built on others",
+            where=f"--key {request.key}",
+            fix="Sign with a key file, or add a signature with 'aotc sign' afterwards.",
+        )
+    with chosen as executor:
         reporter.begin("plan", fleet.fleet.name)
         plan = plan_fleet(
             fleet,
@@ -150,25 +160,6 @@ def executor_of(on: str, jobs: int | None = None) -> Executor:
     return executor
 
 
-def _share(fleet: FleetFile, shard: str) -> FleetFile:
-    """The cells of one share, `I/N`; raises AOTC-I027."""
-    if not shard:
-        return fleet
-    index, _, count = shard.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 0 < int(index) <= int(count) < 100_000):
-        raise AotcError(
-            "AOTC-I027",
-            "a share of a fleet is I/N, from 1/N to N/N",
-            where=f"--shard {shard}",
-            expected="such as 2/5",
-        )
-    cells = shards([task.cell for task in fleet.tasks], int(count))[int(index) - 1]
-    names = {cell.name for cell in cells}
-    tasks = tuple(task for task in fleet.tasks if task.cell.name in names)
-    # Excluded cells are told once.
-    return replace(fleet, tasks=tasks, excluded=fleet.excluded if int(index) == 1 else ())
-
-
 class _Run:
     """A fleet that is planned."""
 
@@ -194,8 +185,9 @@ class _Run:
         new.sort(key=lambda each: -each.seconds)
         jobs = {job.name: (each, job) for each in new for job in (self._job(each),)}
         self.reporter.begin_items("build", len(new), "cells")
+        told = log or (lambda name, line: self.reporter.note(f"{name}: {line}"))
         try:
-            with closing(self.executor.run([job for _, job in jobs.values()], log)) as outcomes:
+            with closing(self.executor.run([job for _, job in jobs.values()], told)) as outcomes:
                 for count, outcome in enumerate(outcomes, 1):
                     task = jobs[outcome.job.name][0]
                     result = self._result(task, outcome)
@@ -213,9 +205,12 @@ class _Run:
     def _job(self, planned: PlannedTask) -> Job:
         cell, asked = planned.task.cell, planned.asked
         files = {**asked.files, **planned.files}
-        key = None
-        if self.request.key is not None:
-            path = Path(self.request.key)
+        key, path = None, self.request.key
+        if path is None and not self.executor.is_here:
+            # Each machine has a development key of its own, and this one is trusted here.
+            path = development_key_path()
+        if path is not None:
+            path = Path(path)
             key = f"{{file:key/{path.name}}}"
             files[f"key/{path.name}"] = path
         memory = cell.needs.memory_bytes or planned.memory_bytes
@@ -286,7 +281,7 @@ class _Run:
             output = Output(place, planned.task.source, force=self.request.force)
             output.require_signer(own_anchors(self.signer, "who signs the fleet"))
             with work_folder(place) as work:
-                shutil.move(built, work / NEW)
+                _move(built, work / NEW)
                 manifest = decode(Manifest, strict_json((work / NEW / MANIFEST).read_bytes()))
                 output.deliver(work / NEW, manifest, work, None)
 
@@ -320,17 +315,16 @@ class _Run:
                 merged, refusals=tuple(each for cell in missing for each in cell.refusals)
             )
         kept = self.state.merged(name)
-        if kept is not None and not kept.refusals and replace(kept, artifact_id="") == merged:
-            if _id_at(Path(kept.output)) == kept.artifact_id:
-                return kept
+        same = kept is not None and replace(kept, artifact_id="") == merged
+        if kept is not None and same and _id_at(Path(kept.output)) == kept.artifact_id:
+            return kept
         self.reporter.note(f"merging {name}")
         place = Path(merged.output)
         try:
             with translated_errors(merged.output):
                 place.parent.mkdir(parents=True, exist_ok=True)
-                report = load(_MERGE)(
-                    [each.cell.output for each in there], place, key=self.request.key, force=True
-                )
+                paths = [each.cell.output for each in there]
+                report = merge_artifacts(paths, place, key=self.request.key, force=True)
         except AotcError as error:
             merged = replace(merged, refusals=refusals_of(error))
         else:
@@ -344,6 +338,22 @@ def _to_keep(result: CellResult, before: CellResult | None) -> CellResult:
     if result.outcome != "reused" or before is None or not before.seconds:
         return result
     return replace(result, seconds=before.seconds, peak_memory_bytes=before.peak_memory_bytes)
+
+
+def _move(built: Path, place: Path) -> None:
+    """Rename a folder, or copy it to another file system; raises OSError, of the first file."""
+    try:
+        built.rename(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        place.mkdir()
+        for each in sorted(built.rglob("*")):
+            target = place / each.relative_to(built)
+            if each.is_dir():
+                target.mkdir()
+            else:
+                shutil.copyfile(each, target)
 
 
 def _id_at(place: Path) -> str:

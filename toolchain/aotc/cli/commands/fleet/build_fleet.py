@@ -27,12 +27,11 @@ def executor_names(incomplete: str) -> list[str]:
 @examples(
     "aotc fleet build fleet.yaml --plan",
     "aotc fleet build fleet.yaml --report fleet.html --report fleet.xml",
-    "aotc fleet build fleet.yaml --shard 2/5 --only 'resnet*/*/host'",
 )
 def build(
     fleet: Annotated[
         Path,
-        typer.Argument(metavar="FLEET", parser=Path, help="YAML file of models and targets"),
+        typer.Argument(metavar="FLEET", parser=Path, help="file of models, profiles and targets"),
     ],
     *,
     plan: Annotated[
