@@ -24,6 +24,17 @@ from aotc.spec.upgrade import UpgradeReport
 # Nothing is downloaded.
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
 QUICK = ("--no-latency",)
+FLEET = """\
+schema: aotc.fleet/1
+name: zoo
+models: [models/*.onnx]
+targets: [host, linux-x86-64]
+exclude:
+  - match: {model: l*, target: linux-x86-64}
+rows:
+  - match: {target: linux-x86-64}
+    settings: {required: false}
+"""
 FAKE = """\
 __version__ = "1.32.99"
 def set_default_logger_severity(level): pass
@@ -126,27 +137,36 @@ def save_layers(path: Path) -> None:
 
 
 def test_another_runtime_answers_otherwise_and_is_slower(aotc: Command, models: Path) -> None:
-    """Which output, by how much, and which node is first; by how much slower; one is the same."""
+    """Which output, by how much, and which node is first; by how much slower; one is the same.
+
+    They are cells of a fleet's file, whose rows count.
+    """
+    fleet = aotc.folder / "fleet.yaml"
+    fleet.write_text(FLEET)
     save_layers(models / "layers.onnx")
     save(linear(features=5), models / "slow.onnx")
     other = changed_environment(
         aotc.folder / "other",
-        # Two orders of magnitude slower, so that no noise hides it.
-        "__import__('time').sleep(0.002 if o.shape[-1:] == (5,) else 0) or "
-        "(o * 1.01 if o.shape[-1:] == (3,) else o)",
+        # Two orders of magnitude slower, so that no noise hides it; others are, by a function call.
+        "(__import__('time').sleep(0.002) or o) if o.shape[-1:] == (5,) "
+        "else o * 1.01 if o.shape[-1:] == (3,) else o",
     )
     report = aotc.folder / "report.json"
-    words = ("--to", other, "--seconds", "0.2", "--report", report)
-    outcome = aotc("fleet", "upgrade", models, *words)
+    words = ("--to", other, "--seconds", "0.2", "--allow", "5", "--report", report)
+    outcome = aotc("fleet", "upgrade", fleet, *words)
     answer = decode(UpgradeReport, outcome.document)
     assert outcome.status == 1
     found = {each.model: each for each in answer.models}
-    assert found["linear.onnx"].answers.identical
-    slow = found["slow.onnx"]
+    excluded = [f"{name}/edge/linux-x86-64" for name in ("layers", "linear")]
+    assert [each.path for each in answer.skipped] == excluded
+    assert found["linear/edge/host"].answers.identical
+    slow = found["slow/edge/host"]
     assert (slow.outcome, slow.answers.identical, slow.latency.pairs) == ("slower", True, 3)
     assert slow.latency.lower is not None
-    assert slow.latency.lower > 1.05
-    layers = found["layers.onnx"]
+    assert slow.latency.lower > 5
+    assert not found["slow/edge/linux-x86-64"].required
+    assert [each.model for each in answer.worse()] == ["layers/edge/host", "slow/edge/host"]
+    layers = found["layers/edge/host"]
     assert layers.outcome == "different-answers"
     (changed,) = layers.answers.original
     assert (changed.error.output, changed.error.passed) == ("y", False)
@@ -154,11 +174,14 @@ def test_another_runtime_answers_otherwise_and_is_slower(aotc: Command, models: 
     assert (layers.answers.blamed.node, layers.answers.blamed.exact) == ("narrow", True)
     document = json.loads(report.read_text())
     gates = {each["subject"]: each for each in document["gates"]}
-    assert (gates["slow.onnx"]["status"], gates["layers.onnx"]["status"]) == ("failed", "failed")
-    assert "output y: error " in gates["layers.onnx"]["measured"]
-    assert "first at MatMul narrow" in gates["layers.onnx"]["measured"]
+    assert (gates["slow/edge/host"]["status"], gates["layers/edge/host"]["status"]) == (
+        "failed",
+        "failed",
+    )
+    assert "output y: error " in gates["layers/edge/host"]["measured"]
+    assert "first at MatMul narrow" in gates["layers/edge/host"]["measured"]
     codes = {each["where"]: each["code"] for each in document["refusals"]}
-    assert (codes["layers.onnx"], codes["slow.onnx"]) == ("AOTC-N058", "AOTC-I195")
+    assert (codes["layers/edge/host"], codes["slow/edge/host"]) == ("AOTC-N058", "AOTC-I195")
 
 
 def test_what_was_finished_is_not_done_again(aotc: Command, models: Path) -> None:

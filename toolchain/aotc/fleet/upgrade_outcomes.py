@@ -17,8 +17,8 @@ from aotc.spec.upgrade import (
 from aotc.tools.check_outcomes import changed_in_words
 
 
-def why(found: UpgradedModel, before: str, after: str) -> str:
-    """What is behind an outcome, in one line; versions are those of ONNX Runtime."""
+def why(found: UpgradedModel, before: str) -> str:
+    """What is behind an outcome, in one line; `before` is a version of ONNX Runtime."""
     if found.outcome == "fails":
         assert found.after.refusal is not None
         return f"{found.after.refusal.code} {found.after.refusal.what}"
@@ -32,9 +32,16 @@ def why(found: UpgradedModel, before: str, after: str) -> str:
         return f"{', then '.join(codes)} {found.after.refusal.what}"
     if found.outcome == "different-answers":
         return different_in_words(found.answers, before)
-    if found.outcome in ("slower", "faster"):
-        return latency_in_words(found.latency)
-    return ""
+    return findings_in_words(found)
+
+
+def findings_in_words(found: UpgradedModel) -> str:
+    """What one of the builds says of the model and the other does not, such as a lower level."""
+    before, after = set(found.before.findings), set(found.after.findings)
+    kinds = (("no more", before - after), ("new", after - before))
+    return "; ".join(
+        f"{kind}: {code} {REASONS[code].title}" for kind, codes in kinds for code in sorted(codes)
+    )
 
 
 def different_in_words(answers: AnswersCompared, before: str) -> str:
@@ -67,7 +74,7 @@ def judged_upgrade(
     report: UpgradeReport,
 ) -> tuple[tuple[Gate, ...], tuple[Refusal, ...], tuple[Measurement, ...]]:
     """A gate for each model, every breach, and what was measured of each."""
-    before, after = report.before.versions.onnxruntime, report.after.versions.onnxruntime
+    before = report.before.versions.onnxruntime
     gates: list[Gate] = []
     breaches: list[Refusal] = []
     measured: list[Measurement] = []
@@ -76,7 +83,7 @@ def judged_upgrade(
         unknown = each.outcome == "fails-in-both" or each.answers.not_compared
         status: GateStatus = "failed" if worse else "not-judged" if unknown else "passed"
         limit = f"not worse than with ONNX Runtime {before}"
-        words = " ".join((each.outcome.replace("-", " "), why(each, before, after))).strip()
+        words = f"{each.outcome.replace('-', ' ')} {_measured(each, before)}".strip()
         gates.append(
             Gate(name="upgrade", subject=each.model, status=status, limit=limit, measured=words)
         )
@@ -94,6 +101,11 @@ def judged_upgrade(
         for name in report.unchecked
     ]
     return tuple(gates), tuple(breaches), tuple(measured)
+
+
+def _measured(each: UpgradedModel, before: str) -> str:
+    ratio = latency_in_words(each.latency) if each.outcome in ("slower", "faster") else ""
+    return f"{ratio} {why(each, before)}".strip()
 
 
 def _breach(each: UpgradedModel, report: UpgradeReport) -> Refusal:
@@ -115,7 +127,7 @@ def _breach(each: UpgradedModel, report: UpgradeReport) -> Refusal:
         what=what,
         where=each.model,
         expected=f"as with ONNX Runtime {before}",
-        found=why(each, before, after),
+        found=_measured(each, before),
         fix=REASONS[code].fix,
         place=place,
     )

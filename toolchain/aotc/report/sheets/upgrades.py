@@ -63,7 +63,7 @@ def upgrade_view(answer: UpgradeReport) -> Sheet:
         Table(
             "models",
             ("outcome", "latency", "size", "build", ""),
-            [_row(each, before, after) for each in shown],
+            [_row(each, before) for each in shown],
         ),
         Table(
             "the artifact built before does not run",
@@ -94,11 +94,9 @@ def _in_words(each: UpgradedModel) -> str:
     return each.outcome.replace("-", " ")
 
 
-def _row(each: UpgradedModel, before: str, after: str) -> tuple[str, ...]:
+def _row(each: UpgradedModel, before: str) -> tuple[str, ...]:
     tell = failed if each.outcome in WORSE else passed if each.outcome == "same" else noticed
-    text = why(each, before, after)
-    if each.outcome in ("slower", "faster"):
-        text = ""
+    text = why(each, before)
     return (
         each.model,
         tell(_in_words(each)),
