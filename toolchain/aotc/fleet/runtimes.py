@@ -24,7 +24,7 @@ from aotc.base.files.failures import cannot_read, cannot_use
 from aotc.base.files.folders import PRIVATE, cache_folder
 from aotc.base.files.locks import locked
 from aotc.base.files.ownership import Unsafe, open_folder
-from aotc.base.files.reading import file_sha256, read_at_most
+from aotc.base.files.reading import file_sha256, open_plain, read_at_most
 from aotc.base.files.replacing import erase
 from aotc.base.files.writing import write_atomically
 from aotc.base.records import record, replace
@@ -39,6 +39,9 @@ from aotc.spec.versions import VERSION, release
 
 _VERSION: Final = re.compile(r"\d{1,4}(\.\d{1,8}){1,3}((a|b|rc)\d+)?(\.(post|dev)\d+)?")
 _PYTHON: Final = Path("bin") / "python"
+_ASKING: Final = (
+    "import json; from aotc.fleet.runtimes import describe; print(json.dumps(describe()))"
+)
 _DONE: Final = "environment.json"
 _SHOWN_LINES: Final = 4
 _MAX_TEXT: Final = 1 << 20
@@ -159,7 +162,7 @@ def _require_wheel(place: Path) -> None:
     wanted = _distribution()
     fix = _WHEEL_FIX.format(wanted, platform.python_version())
     try:
-        with zipfile.ZipFile(place) as wheel:
+        with open_plain(place) as file, zipfile.ZipFile(file) as wheel:
             name = next(n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
             about = HeaderParser().parsestr(wheel.read(name).decode("utf-8", "replace"))
     except (zipfile.BadZipFile, StopIteration, RuntimeError, NotImplementedError) as error:
@@ -353,7 +356,7 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     place = python or sys.executable
     try:
         ended = subprocess.run(
-            [place, "-P", "-m", "aotc.fleet.runtimes"],
+            [place, "-P", "-c", _ASKING],
             env=_environment() if python is not None else None,
             capture_output=True,
             text=True,
@@ -403,7 +406,3 @@ def describe() -> Json:
     except AotcError as error:
         problem = error.line()
     return {"problem": problem, "versions": {}}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(describe()))

@@ -539,8 +539,8 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I193", "environment has no usable ONNX Runtime", INPUT,
      "Both sides of a comparison build and run models on ONNX Runtime's CPU provider, with this version of aotc. In the "
      "environment ONNX Runtime cannot be imported, has no such provider, or aotc is missing or of another version.",
-     "Name a version or a wheel, for which an environment is made; or mend that environment, and see what its "
-     "'python -m aotc.fleet.runtimes' says."),
+     "Name a version or a wheel, for which an environment is made; or mend that environment: its "
+     "'python -c \"import aotc, onnxruntime\"' must succeed."),
     ("AOTC-I194", "version of ONNX Runtime was not tried", INPUT,
      "aotc builds for two minor versions of ONNX Runtime, of which it knows the kernels and what variants may require. With "
      "another one builds may fail or be refused for reasons that a later aotc does not have.",
