@@ -37,6 +37,7 @@ from aotc.spec.run_report import RunReport
 from aotc.spec.target import Target
 from aotc.spec.traffic import TelemetryReport
 from aotc.spec.trust_policy import RootKeys, SignerFile, TrustPolicy
+from aotc.spec.upgrade import UpgradeReport
 from aotc.tools.explanation import ExplainReport
 from aotc.tools.learn_costs import CostTable
 
@@ -63,6 +64,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "report", RunReport),
     ("manifests", "run", command_reports.RunReport),
     ("manifests", "telemetry", TelemetryReport),
+    ("manifests", "fleet-upgrade", UpgradeReport),
     ("manifests", "bench", BenchReport),
     ("manifests", "bench-history", HistoryLine),
     ("manifests", "cache-list", CacheListReport),

@@ -90,6 +90,8 @@ OTHERS = {
         "tried.read_text",
         "trying.read_text",
     },
+    "fleet/runtimes.py": {"report.read_text", "zipfile.ZipFile"},
+    "fleet/upgrade.py": {"(artifact / MANIFEST).read_bytes", "public.read_text"},
     "tools/check_models.py": {"public.read_text"},
     "tools/diff/graph_parser.py": {"Path(MODEL).read_bytes"},
     "tools/learn_costs.py": {"onnx.load"},

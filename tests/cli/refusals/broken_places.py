@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,6 +44,7 @@ ROWS: Mapping[str, str] = {
     "fleet verify": "{in}/made.aotc --key {in}/key.pub --targets linux-x86-64",
     "fleet merge-reports": "{in}/shard.json",
     "fleet emit": "{out}/fleet.yaml --form kubernetes --shards 2 -o {out}/newjobs",
+    "fleet upgrade": f"{{in}}/models --to {metadata.version('onnxruntime')} --no-latency",
     "profile list": "",
     "profile show": "{in}/profile.yaml",
     "profile check": "{in}/profile.yaml",

@@ -154,10 +154,20 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _ForkedServer(forkserver.ForkServer):
-    """A command's server of jobs, forked from the command while it has no other thread."""
+    """A command's server of jobs, forked from the command while it has no other thread.
 
-    def __init__(self, environment: Mapping[str, str], *more: Any, forked: bool = False) -> None:
-        super().__init__(environment, *more, forked=forked or threading.active_count() == 1)
+    That of another environment is none of the command's.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *more: Any,
+        forked: bool = False,
+        python: str = sys.executable,
+    ) -> None:
+        may_fork = threading.active_count() == 1 and python == sys.executable
+        super().__init__(environment, *more, forked=forked or may_fork, python=python)
         self._wanted = environment
 
     def __enter__(self) -> _ForkedServer:

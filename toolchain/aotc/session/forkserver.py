@@ -44,15 +44,18 @@ class ForkServer:
         background_imports: Sequence[str] = (),
         *,
         forked: bool = False,
+        python: str = sys.executable,
     ) -> None:
         """`background_imports` are modules that jobs after the first will import.
 
-        With `forked` the server is forked from this process, which must have one thread, no
-        session, and the environment for the jobs; otherwise a new Python is started.
+        The server is a new process of `python`, an interpreter that has aotc.  With `forked` it is
+        forked from this process, which must have one thread, no session, and the environment for
+        the jobs.
         """
         self._environment = dict(environment)
         self._background_imports = tuple(background_imports)
         self._forked = forked
+        self._python = python
         self._lock = threading.Lock()
         self._jobs: dict[int, _Job] = {}
         self._count = 0
@@ -78,7 +81,7 @@ class ForkServer:
 
     def _new_server(self) -> _Server:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "aotc.session.forkserver", *self._background_imports],
+            [self._python, "-P", "-m", "aotc.session.forkserver", *self._background_imports],
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

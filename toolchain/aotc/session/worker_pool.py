@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -75,10 +76,20 @@ class Workers:
         background_imports: Sequence[str] = (),
         *,
         forked: bool = False,
+        python: str | None = None,
     ) -> None:
-        """`limits` bound each job, as `limits` of a profile does; default: a profile's own."""
+        """`limits` bound each job, as `limits` of a profile does; default: a profile's own.
+
+        `python` is the interpreter of another environment, with packages of its own.
+        """
         self._limits = limits
-        self._server = ForkServer(_environment(), background_imports, forked=forked)
+        environment = _environment()
+        if python is not None:
+            # What is in there would come before its own packages.
+            environment.pop("PYTHONPATH", None)
+        self._server = ForkServer(
+            environment, background_imports, forked=forked, python=python or sys.executable
+        )
         self._pool = ThreadPoolExecutor(limits.parallel)
         self._custom_ops: tuple[str, ...] = ()
 

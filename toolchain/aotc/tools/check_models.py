@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.base.errors import AotcError, missing_package
+from aotc.base.errors import AotcError
 from aotc.base.files import failures
 from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
@@ -21,16 +19,14 @@ from aotc.base.records import field, record, replace
 from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.pipeline.custom_ops import stage_custom_ops
-from aotc.session.sessions import import_onnxruntime
-from aotc.spec.answers import ModelAnswers, ToolVersions
+from aotc.spec.answers import ModelAnswers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile
 from aotc.spec.profile import FixtureSpec, Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.reports import Refusal
-from aotc.spec.versions import VERSION
 from aotc.tools import check_outcomes
-from aotc.tools.doctor import capabilities
+from aotc.tools.doctor import tool_versions
 from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
 from aotc.tools.kept_answers import (
     MAX_MODEL_BYTES,
@@ -103,9 +99,9 @@ def check_models(
     if keep_answers is not None:
         kept = KeptFolder(Path(keep_answers), names, renew=renew_answers)
     earlier = _earlier(before, str(against), kept_before, kept, names, chosen)
-    versions = _versions()
+    versions = tool_versions("aotc check-models")
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
-    asked = chosen if cache else _with_larger_fixtures(chosen)
+    asked = chosen if cache else with_larger_fixtures(chosen)
     request: dict[str, Json] = {"profile": encode(asked, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary_folder() as work:
@@ -147,7 +143,7 @@ def check_models(
     )
 
 
-def _with_larger_fixtures(profile: Profile) -> Profile:
+def with_larger_fixtures(profile: Profile) -> Profile:
     """The profile with room for the answers that are kept, unless it limits the artifact's size."""
     if profile.budgets.artifact_bytes is not None:
         return profile
@@ -391,24 +387,6 @@ def _split_external_data(
         else:
             models.append(check)
     return tuple(models), tuple(skipped)
-
-
-def _versions() -> ToolVersions:
-    """The versions of the packages that build here; raises AOTC-I019 and I020."""
-    runtime = import_onnxruntime()
-    try:
-        onnx, numpy = metadata.version("onnx"), metadata.version("numpy")
-    except metadata.PackageNotFoundError as error:
-        missing = ModuleNotFoundError(name=error.name)
-        raise missing_package(missing, "'aotc check-models'") from None
-    return ToolVersions(
-        aotc=VERSION,
-        python=platform.python_version(),
-        onnx=onnx,
-        onnxruntime=runtime.__version__,
-        numpy=numpy,
-        providers={item.name: item.version for item in capabilities() if item.available},
-    )
 
 
 @contextmanager

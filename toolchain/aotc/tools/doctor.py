@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from typing import Final, Literal
 
-from aotc.base.errors import install_extra
+from aotc.base.errors import install_extra, missing_package
 from aotc.base.records import record
 from aotc.host.nvidia import DRIVER_MIN
 from aotc.host.plugin_libraries import stated_libraries
 from aotc.providers.base import BACKENDS, Backend, Capability, installed_version
 from aotc.providers.named_backends import backend_of
+from aotc.providers.ort import import_onnxruntime
+from aotc.spec.answers import ToolVersions
 from aotc.spec.command_reports import DoctorCheck, GpuState, NvidiaState
 from aotc.spec.profile import Profile
 from aotc.spec.providers import RUNTIME_WHEELS
+from aotc.spec.versions import VERSION
 from aotc.trust.checks.base import at_least
 
 _Problem = Literal["failed", "note"]
@@ -229,6 +234,23 @@ def capabilities() -> tuple[Capability, ...]:
 
         found.append(PluginBackend(library.name, ort_name, library, {}).probe())
     return tuple(found)
+
+
+def tool_versions(command: str) -> ToolVersions:
+    """The versions of the packages that build here; raises AOTC-I019, for `command`, and I020."""
+    runtime = import_onnxruntime()
+    try:
+        onnx, numpy = metadata.version("onnx"), metadata.version("numpy")
+    except metadata.PackageNotFoundError as error:
+        raise missing_package(ModuleNotFoundError(name=error.name), f"'{command}'") from None
+    return ToolVersions(
+        aotc=VERSION,
+        python=platform.python_version(),
+        onnx=onnx,
+        onnxruntime=runtime.__version__,
+        numpy=numpy,
+        providers={item.name: item.version for item in capabilities() if item.available},
+    )
 
 
 def check_names(profile: Profile) -> None:

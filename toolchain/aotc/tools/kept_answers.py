@@ -165,6 +165,10 @@ class KeptFolder:
         """Whether it has answers of a model of this name."""
         return model in self._models
 
+    def answers_of(self, model: str) -> ModelAnswers:
+        """The answers of a model, as it has them; raises KeyError."""
+        return self._models[model]
+
     def add(self, answers: ModelAnswers, files: Mapping[str, str]) -> None:
         """Keep the answers of a model, call by call as far as the limits allow; raises OSError.
 

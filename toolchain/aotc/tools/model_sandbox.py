@@ -50,15 +50,19 @@ _IMPORTS: Final = (
 
 
 class Sandbox:
-    """Runs jobs within `limits`, each in a separate process; use with `with`."""
+    """Runs jobs within `limits`, each in a separate process; use with `with`.
 
-    def __init__(self, limits: WorkerLimits) -> None:
+    `python` is the interpreter of another environment.
+    """
+
+    def __init__(self, limits: WorkerLimits, python: str | None = None) -> None:
         self._limits = limits
+        self._python = python
         self._lock = threading.Lock()
         self._closed = False
 
     def __enter__(self) -> Sandbox:
-        self._workers = Workers(self._limits, _IMPORTS).__enter__()
+        self._workers = Workers(self._limits, _IMPORTS, python=self._python).__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -100,7 +104,7 @@ class Sandbox:
                 return False
             if self._workers is workers:
                 workers.__exit__(None, None, None)
-                self._workers = Workers(self._limits, _IMPORTS).__enter__()
+                self._workers = Workers(self._limits, _IMPORTS, python=self._python).__enter__()
         return True
 
 
@@ -109,6 +113,8 @@ class Sandbox:
 
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
+
+    `options` are further arguments of `build`.
 
     Returns the verdict on this host, the codes of findings, what the original model answered, with
     the files of that by digest, and the tolerance of its answers.  Raises as `build` does.
@@ -126,6 +132,7 @@ def build_model(request: Json) -> Json:
             embed_fixtures=request["fixtures"] is not None,
             cache=request["cache"],
             workers=workers,
+            **request.get("options", {}),
         )
     manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
     libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}

@@ -523,6 +523,33 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "
      "trust, or is about another artifact, so that the merged one could not show where its variants were proven.",
      "Merge artifacts as 'aotc build' wrote them, and trust who signed their attestations."),
+    ("AOTC-I190", "ONNX Runtime to compare with is not stated", INPUT,
+     "--to and --from of 'aotc fleet upgrade' take a version, the file of a wheel, a file of requirements that names ONNX "
+     "Runtime, or the folder of an environment.",
+     "State one of these, such as --to 1.32.0; check the path."),
+    ("AOTC-I191", "environment cannot be made", INPUT,
+     "A virtual environment with the other ONNX Runtime is made below the user's folder for caches (XDG_CACHE_HOME), by venv "
+     "and pip, which use this user's settings. What pip said is shown.",
+     "Check that the version exists for this Python and machine (pip download --no-deps onnxruntime==VERSION), that the "
+     "index can be reached, and that there is room; or download a wheel and name its file."),
+    ("AOTC-I192", "file is no wheel of ONNX Runtime for this machine", INPUT,
+     "The file is not a wheel, or one of another package, of another distribution of ONNX Runtime than is installed here, or "
+     "for another Python or machine.",
+     "Name a wheel of the distribution that is installed, for this Python and machine."),
+    ("AOTC-I193", "environment has no usable ONNX Runtime", INPUT,
+     "Both sides of a comparison build and run models on ONNX Runtime's CPU provider, with this version of aotc. In the "
+     "environment ONNX Runtime cannot be imported, has no such provider, or aotc is missing or of another version.",
+     "Name a version or a wheel, for which an environment is made; or mend that environment: its "
+     "'python -c \"import aotc, onnxruntime\"' must succeed."),
+    ("AOTC-I194", "version of ONNX Runtime was not tried", INPUT,
+     "aotc builds for two minor versions of ONNX Runtime, of which it knows the kernels and what variants may require. With "
+     "another one builds may fail or be refused for reasons that a later aotc does not have.",
+     "Take an aotc that was tried with that version; or go on all the same: --force."),
+    ("AOTC-I195", "artifact is slower with the other ONNX Runtime", NO,
+     "The artifact that the other version built is slower than the one of this version: both were called by turns in three "
+     "pairs of processes, and each time the whole 95 % interval of the ratio was above --allow.",
+     "Measure on the machine that will serve it; report it to ONNX Runtime with the model; or stay with this version. "
+     "'aotc bench --nodes' shows the time of each node."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -7,10 +7,11 @@ from typing import Final
 from aotc.cli.commands.fleet.build_fleet import build
 from aotc.cli.commands.fleet.emit_fleet import emit
 from aotc.cli.commands.fleet.merge_fleet_reports import merge_reports
+from aotc.cli.commands.fleet.upgrade_fleet import upgrade
 from aotc.cli.commands.fleet.verify_fleet import verify
 from aotc.cli.grammar import Command, new_app
 
-_COMMANDS: Final = (build, merge_reports, verify, emit)
+_COMMANDS: Final = (build, merge_reports, verify, emit, upgrade)
 
 app = new_app("Build many models for many targets.")
 
