@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from aotc.fleet.cells import FleetFile, read_fleet
 from aotc.fleet.executors import EXECUTORS
 from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
-from aotc.fleet.shards import plan_digest, shards
+from aotc.fleet.shards import plan_digest
 from aotc.fleet.state import FleetState, default_state
 from aotc.pipeline.output import Output
 from aotc.pipeline.reuse import tell_judgements
@@ -112,7 +113,7 @@ def _planned(request: FleetRequest) -> Iterator[_Run]:
     """A run with its plan, whose executor is there as long as the context lasts."""
     whole = read_fleet(Path(request.fleet))
     digest = plan_digest(task.cell for task in whole.tasks)
-    fleet = _share(whole, request.shard).only(request.only)
+    fleet = whole.share(request.shard).only(request.only)
     signer = load_signer(request.key)
     folder = (
         Path(request.state)
@@ -148,25 +149,6 @@ def executor_of(on: str, jobs: int | None = None) -> Executor:
         )
     executor: Executor = EXECUTORS.load(name)(address, jobs)
     return executor
-
-
-def _share(fleet: FleetFile, shard: str) -> FleetFile:
-    """The cells of one share, `I/N`; raises AOTC-I027."""
-    if not shard:
-        return fleet
-    index, _, count = shard.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 0 < int(index) <= int(count) < 100_000):
-        raise AotcError(
-            "AOTC-I027",
-            "a share of a fleet is I/N, from 1/N to N/N",
-            where=f"--shard {shard}",
-            expected="such as 2/5",
-        )
-    cells = shards([task.cell for task in fleet.tasks], int(count))[int(index) - 1]
-    names = {cell.name for cell in cells}
-    tasks = tuple(task for task in fleet.tasks if task.cell.name in names)
-    # Excluded cells are told once.
-    return replace(fleet, tasks=tasks, excluded=fleet.excluded if int(index) == 1 else ())
 
 
 class _Run:
@@ -286,7 +268,7 @@ class _Run:
             output = Output(place, planned.task.source, force=self.request.force)
             output.require_signer(own_anchors(self.signer, "who signs the fleet"))
             with work_folder(place) as work:
-                shutil.move(built, work / NEW)
+                _move(built, work / NEW)
                 manifest = decode(Manifest, strict_json((work / NEW / MANIFEST).read_bytes()))
                 output.deliver(work / NEW, manifest, work, None)
 
@@ -320,9 +302,9 @@ class _Run:
                 merged, refusals=tuple(each for cell in missing for each in cell.refusals)
             )
         kept = self.state.merged(name)
-        if kept is not None and not kept.refusals and replace(kept, artifact_id="") == merged:
-            if _id_at(Path(kept.output)) == kept.artifact_id:
-                return kept
+        same = kept is not None and replace(kept, artifact_id="") == merged
+        if kept is not None and same and _id_at(Path(kept.output)) == kept.artifact_id:
+            return kept
         self.reporter.note(f"merging {name}")
         place = Path(merged.output)
         try:
@@ -344,6 +326,22 @@ def _to_keep(result: CellResult, before: CellResult | None) -> CellResult:
     if result.outcome != "reused" or before is None or not before.seconds:
         return result
     return replace(result, seconds=before.seconds, peak_memory_bytes=before.peak_memory_bytes)
+
+
+def _move(built: Path, place: Path) -> None:
+    """Rename a folder, or copy it to another file system; raises OSError, of the first file."""
+    try:
+        built.rename(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        place.mkdir()
+        for each in sorted(built.rglob("*")):
+            target = place / each.relative_to(built)
+            if each.is_dir():
+                target.mkdir()
+            else:
+                shutil.copyfile(each, target)
 
 
 def _id_at(place: Path) -> str:

@@ -15,6 +15,7 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
 from aotc.base.text import did_you_mean
+from aotc.fleet.shards import shards
 from aotc.pipeline.request import BuildRequest
 from aotc.sources.registry import importer_of
 from aotc.spec.codec import ParseError, decode
@@ -70,6 +71,25 @@ class FleetFile:
         """Where the artifact of all cells of a model with one profile is."""
         names = {"fleet": self.fleet.name, "model": model, "profile": profile}
         return self.path.parent / _filled(self.fleet.merged_output, names)
+
+    def share(self, shard: str) -> FleetFile:
+        """The cells of one share, `I/N`; empty: all.  Raises AOTC-I027."""
+        if not shard:
+            return self
+        index, _, count = shard.partition("/")
+        known = index.isdecimal() and count.isdecimal() and len(shard) < 12
+        if not known or not 0 < int(index) <= int(count):
+            raise AotcError(
+                "AOTC-I027",
+                "a share of a fleet is I/N, from 1/N to N/N",
+                where=f"--shard {shard}",
+                expected="such as 2/5",
+            )
+        cells = shards([task.cell for task in self.tasks], int(count))[int(index) - 1]
+        names = {cell.name for cell in cells}
+        tasks = tuple(task for task in self.tasks if task.cell.name in names)
+        # Excluded cells are told once.
+        return replace(self, tasks=tasks, excluded=self.excluded if int(index) == 1 else ())
 
     def only(self, globs: Sequence[str]) -> FleetFile:
         """The cells whose names match one of `globs`; without any, all.
@@ -199,7 +219,7 @@ class _Reading:
                     self._wrong("AOTC-I161", what, f"{setting}.{name}")
             # What two globs match is one model.
             found |= {(replace(model, path=""), source): None for source in sources}
-        given = [model.name for model, _ in found if model.name is not None]
+        given = [model.name for model in self.fleet.models if model.name is not None]
         for index, model in enumerate(self.fleet.models):
             if model.name is not None and given.count(model.name) > 1:
                 what = f"two models have the name {model.name!r}"
@@ -218,7 +238,8 @@ class _Reading:
             return [str(path)]
         if not glob.has_magic(text):
             return [text] if importer_of(text) is not None else []
-        matched = glob.glob(text, root_dir=self.folder, recursive=True)
+        # Unlike Path.glob, this takes absolute patterns too.
+        matched = glob.glob(text, root_dir=self.folder, recursive=True)  # noqa: PTH207
         found = [str(self.folder / each) for each in matched]
         return sorted(each for each in found if _is_model(each))
 

@@ -139,7 +139,7 @@ def build(
     if plan:
         from aotc.report.sheets.fleets import plan_sheet
 
-        respond(document, lambda found: plan_sheet(found.fleet, found.cells), json=json)
+        respond(document, plan_sheet, json=json)
         return EXIT_YES
     if not run.on_standard_output:
         from aotc.report.sheets.fleets import fleet_sheet
