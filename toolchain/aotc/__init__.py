@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from aotc.spec.trust_policy import Signer
     from aotc.spec.variant import Variant
     from aotc.tools.bench import bench
-    from aotc.tools.check_models import check_models
+    from aotc.fleet.check_models import check_models
     from aotc.tools.diff.artifacts import diff
     from aotc.tools.export import export
     from aotc.tools.inspect import inspect
@@ -183,7 +183,7 @@ _PUBLIC = {
     "Workers": "aotc.session.worker_pool",
     "bench": "aotc.tools.bench",
     "build": "aotc.pipeline.build",
-    "check_models": "aotc.tools.check_models",
+    "check_models": "aotc.fleet.check_models",
     "diff": "aotc.tools.diff.artifacts",
     "export": "aotc.tools.export",
     "inspect": "aotc.tools.inspect",

@@ -91,7 +91,7 @@ def files_of(job: Job) -> dict[str, Path]:
     found = {}
     for name, path in job.files.items():
         if path.is_dir():
-            for file in _below(path):
+            for file in sorted(each for each in path.rglob("*") if each.is_file()):
                 found[f"{name}/{file.relative_to(path).as_posix()}"] = file
         else:
             found[name] = path
@@ -100,9 +100,7 @@ def files_of(job: Job) -> dict[str, Path]:
 
 def _below(folder: Path) -> list[Path]:
     """The files of a folder, at any depth; none behind links, and none where it is missing."""
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
-    )
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
@@ -164,9 +162,7 @@ class Received:
     def verify(self, digests: Mapping[str, str]) -> None:
         """Raise AOTC-R054 unless each file is there, with its digest, and no other."""
         self.close()
-        found = {
-            path.relative_to(self.folder).as_posix(): path for path in _below(self.folder)
-        }
+        found = {path.relative_to(self.folder).as_posix(): path for path in _below(self.folder)}
         for name in sorted({*found, *digests}):
             is_digest = file_sha256(found[name]) if name in found else "no file"
             if is_digest != digests.get(name):
@@ -310,9 +306,8 @@ def _write(file: Carried, place: Path, fetch: Fetch, shared: str) -> None:
     digest = hashlib.sha256()
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as target:
-        if file.pieces or not file.size:
-            pieces = map(fetch, file.pieces)
-        else:
+        pieces: Iterator[bytes] = map(fetch, file.pieces)
+        if file.size and not file.pieces:
             pieces = _shared_pieces(Path(shared), file.sha256)
         for piece in pieces:
             digest.update(piece)

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from time import monotonic
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
@@ -66,7 +66,7 @@ _LOOK_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 1 << 30
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 # Ray's sockets lie below its folder; the system takes 107 bytes for the name of one.
-_MAX_FOLDER: Final = 40
+_MAX_FOLDER: Final = 20
 
 
 @record
@@ -178,6 +178,8 @@ class RayExecutor(Executor):
                     waiting.remove(tried)
                     stream, begun = started
                     running[stream] = begun
+                    if self.begun is not None:
+                        self.begun(tried.job)
                     if log is not None:
                         log(tried.job.name, f"on {begun.node.worker.name}")
                 if not running:
@@ -218,12 +220,16 @@ class RayExecutor(Executor):
         os.environ[_MODE] = "token"
         if not os.environ.get(_TOKEN_FILE):
             os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-        folder = stack.enter_context(
-            TemporaryDirectory(prefix="aotc-ray-", ignore_cleanup_errors=True)
-        )
+        parent = gettempdir()
+        if len(parent) > _MAX_FOLDER:
+            parent = "/tmp"  # noqa: S108 (the folder made in it is this user's alone)
+        folder = TemporaryDirectory(prefix="aotc-ray-", dir=parent, ignore_cleanup_errors=True)
         cores = self.jobs or len(usable_processors())
-        place = {"_temp_dir": folder} if len(folder) <= _MAX_FOLDER else {}
-        return self._init(num_cpus=cores, object_store_memory=_STORE_BYTES, **place)
+        return self._init(
+            num_cpus=cores,
+            object_store_memory=_STORE_BYTES,
+            _temp_dir=stack.enter_context(folder),
+        )
 
     def _join(self) -> Any:
         """The cluster at the address; raises AOTC-I170 or I171."""
@@ -254,6 +260,9 @@ class RayExecutor(Executor):
 
     def _init(self, **options: Any) -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if self.address:
+            # A head that is there answers at once, or refuses the token.
+            os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "2")
         try:
             import ray
         except ModuleNotFoundError as error:
@@ -273,7 +282,10 @@ class RayExecutor(Executor):
             with contextlib.chdir(self._folder):
                 ray.init(log_to_driver=False, logging_level="critical", **options)
         except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-            raise self._not_joined(str(error)) from error
+            cause = str(error.__cause__ or error)
+            refused = "InvalidAuthToken" in cause
+            found = "its head refuses the token" if refused else str(error)
+            raise self._not_joined(found) from error
         finally:
             if main:
                 signal.signal(signal.SIGTERM, handler)
@@ -467,7 +479,9 @@ class RayExecutor(Executor):
         except StopIteration:
             return RuntimeError("it ended before its job")
         except self._ray.exceptions.RayTaskError as error:
-            raise AotcError("AOTC-R999", str(error).strip().splitlines()[-1], where=job.name) from error
+            raise AotcError(
+                "AOTC-R999", str(error).strip().splitlines()[-1], where=job.name
+            ) from error
         except self._ray.exceptions.RayError as error:
             return error
         kind = message[0]
@@ -593,7 +607,7 @@ def _difference(mine: WorkerDescription, other: WorkerDescription) -> tuple[str,
     """
     for package in sorted({*mine.versions, *other.versions}):
         here, there = mine.versions.get(package), other.versions.get(package)
-        if here != there and (here and there or not package.startswith("onnxruntime")):
+        if here != there and ((here and there) or not package.startswith("onnxruntime")):
             return f"{package} {here or 'none'}", f"{package} {there or 'none'}"
     if mine.sources != other.sources:
         return f"aotc's sources {mine.sources[:12]}", f"aotc's sources {other.sources[:12]}"
