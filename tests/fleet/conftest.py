@@ -148,10 +148,14 @@ def cluster() -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="aotc-", dir="/tmp"))
     made = Cluster(folder)
     try:
-        made.add("xeon", ['--resources={"xeon": 1}'])
-        made.add("epyc", ['--resources={"epyc": 1}'])
-        made.add("gpu", ["--num-gpus=1"])
-        made.wait_for("xeon", "epyc", "gpu")
+        kinds = {
+            "xeon": '--resources={"xeon": 1}',
+            "epyc": '--resources={"epyc": 1}',
+            "gpu": "--num-gpus=1",
+        }
+        for name, option in kinds.items():
+            made.add(name, [option])
+            made.wait_for(name)
         yield made
     finally:
         made.end()

@@ -349,7 +349,7 @@ def test_clocks_apart_are_told_or_refused(
     else:
         assert refusal_of(joined, name) == (
             f"AOTC-R056 the clock of a worker is too far off [{name}] "
-            "(expected at most 60 s, found +90.0 s)"
+            "(expected at most 60 s; found +90.0 s)"
         )
     cluster.kill(name)
 

@@ -84,7 +84,6 @@ class _Tried:
     """A job, and how many workers were lost with it."""
 
     job: Job
-    number: int
     lost: int = 0
 
 
@@ -111,6 +110,7 @@ class RayExecutor(Executor):
         self._stack = ExitStack()
         self._nodes: dict[str, _Node] = {}
         self._seen: set[str] = set()
+        self._count = 0
         self._refused: list[AotcError] = []
         self._told: list[tuple[str, str]] = []
         self._digests: dict[tuple[str, int, int], str] = {}
@@ -158,9 +158,10 @@ class RayExecutor(Executor):
 
     def run(self, jobs: Sequence[Job], log: Log | None = None) -> Generator[JobOutcome, None, None]:
         """What became of each job; see `Executor.run`."""
-        waiting = [_Tried(job, number) for number, job in enumerate(jobs)]
+        waiting = [_Tried(job) for job in jobs]
         running: dict[Any, _Running] = {}
         looked = monotonic()
+        self._tell(log)
         try:
             while waiting or running:
                 self._tell(log)
@@ -197,7 +198,6 @@ class RayExecutor(Executor):
                     self._leave(ended)
                     if isinstance(outcome, JobOutcome):
                         yield outcome
-                        shutil.rmtree(ended.received.folder.parent, ignore_errors=True)
                     else:
                         looked = 0.0
                         again = self._after_loss(ended.tried, outcome, log)
@@ -205,12 +205,15 @@ class RayExecutor(Executor):
                             yield again
                         else:
                             waiting.insert(0, again)
+                    shutil.rmtree(ended.received.folder.parent, ignore_errors=True)
                 if monotonic() - looked > _LOOK_SECONDS:
                     self._look()
                     looked = monotonic()
         finally:
-            for stream in running:
-                with contextlib.suppress(Exception):
+            self._tell(log)
+            for stream, ended in running.items():
+                self._leave(ended)
+                with contextlib.suppress(self._ray.exceptions.RayError):
                     self._ray.cancel(stream, force=True)
 
     # Starting and joining.
@@ -455,7 +458,8 @@ class RayExecutor(Executor):
         for name, amount in asked.items():
             node.free[name] -= amount
         node.content.update(large)
-        folder = self._folder / f"{tried.number}-{tried.lost}" / "out"
+        self._count += 1
+        folder = self._folder / f"{self._count}" / "out"
         return stream, _Running(
             tried=tried,
             node=node,

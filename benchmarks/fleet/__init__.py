@@ -1,0 +1,1 @@
+"""What executors of fleets cost, and how far they carry."""
