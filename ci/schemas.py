@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aotc.spec import attestations, command_reports, reports
+from aotc.spec import attestations, command_reports, fleet, matrix_report, reports
 from aotc.spec import command_reports as init_report
 from aotc.spec.answers import KeptAnswers
 from aotc.spec.attestation_kinds import KINDS
@@ -44,10 +44,15 @@ from aotc.tools.learn_costs import CostTable
 SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("profiles", "profile", Profile),
     ("profiles", "target", Target),
+    ("profiles", "fleet", fleet.Fleet),
     ("manifests", "manifest", Manifest),
     ("manifests", "signer", SignerFile),
     ("manifests", "build", reports.BuildReport),
     ("manifests", "verify", reports.VerifyReport),
+    ("manifests", "fleet-plan", fleet.FleetPlan),
+    ("manifests", "fleet-report", fleet.FleetReport),
+    ("manifests", "fleet-verify", matrix_report.CompatibilityReport),
+    ("manifests", "fleet-emit", matrix_report.EmitReport),
     ("manifests", "costs", CostTable),
     ("manifests", "profile-learn", command_reports.LearnReport),
     ("manifests", "load", reports.LoadReport),

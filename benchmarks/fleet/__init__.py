@@ -1,1 +1,1 @@
-"""What executors of fleets cost, and how far they carry."""
+"""What fleets gain from more workers: measured on this machine, and by simulation beyond."""

@@ -23,7 +23,10 @@ def profile_fields(
     *,
     capture: bool = True,
 ) -> dict[str, Any]:
-    """A profile's fields: CUDA with captured graphs, or the CPU to try the programs."""
+    """A profile's fields: CUDA with captured graphs, or the CPU to try the programs.
+
+    In half precision, inputs and outputs are half as well.
+    """
     fields: dict[str, Any] = {
         "providers": ["cpu"] if settings.cpu else ["cuda", "cpu"],
         "precision": precision,
@@ -31,6 +34,9 @@ def profile_fields(
         "fixtures": {"max_count": 2, "max_bytes": 64 << 20},
         "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
     }
+    if precision == "float16":
+        # As torch has them there, so that all sides copy the same bytes; ids stay integers.
+        fields |= {key: {"*": {"dtype": precision}} for key in ("inputs", "outputs")}
     if not settings.cpu:
         # As the profile server-cuda: what has no graph is measured without.
         graphs = {"capture": "sizes" if capture else "none", "on_refusal": "run"}

@@ -18,7 +18,7 @@ import numpy as np
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from benchmarks.gpu.cases import Settings
-from benchmarks.gpu.inputs import Inputs
+from benchmarks.gpu.inputs import Inputs, as_taken
 
 Call = Callable[[], Any]
 Tensors = dict[str, Any]
@@ -62,8 +62,7 @@ def ours(settings: Settings, model: Any, sets: Sequence[Inputs]) -> Side:
 
     On the CPU alone, a model without `bind` runs host arrays instead: it tries the program.
     """
-    types = {value.name: value.dtype for value in model.inputs}
-    cast = [{name: array.astype(types[name]) for name, array in each.items()} for each in sets]
+    cast = [as_taken(model, each) for each in sets]
     if settings.cpu and not hasattr(model, "bind"):
         found = itertools.cycle(cast)
         return Side(

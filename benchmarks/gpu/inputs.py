@@ -38,3 +38,9 @@ def inputs_at(path: Path, sizes: Sizes, seed: int = 0) -> Inputs:
         else:
             found[name] = rng.integers(0, _IDS, shape).astype(dtype)
     return found
+
+
+def as_taken(model: Any, inputs: Inputs) -> Inputs:
+    """The inputs in the types that a loaded artifact takes."""
+    types = {value.name: value.dtype for value in model.inputs}
+    return {name: array.astype(types[name], copy=False) for name, array in inputs.items()}

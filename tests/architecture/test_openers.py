@@ -92,6 +92,7 @@ OTHERS = {
     "fleet/check_models.py": {"public.read_text"},
     "tools/diff/graph_parser.py": {"Path(MODEL).read_bytes"},
     "tools/learn_costs.py": {"onnx.load"},
+    "tools/merged_payload.py": {"onnx.load", "shutil.copyfile"},
     "tools/model_sandbox.py": {"(artifact / MANIFEST).read_bytes"},
     "tools/smallest_failing.py": {"shutil.copyfile"},
     "trust/sealing.py": {"(folder / MANIFEST).read_bytes"},

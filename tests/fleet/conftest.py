@@ -76,7 +76,7 @@ class Cluster:
         own = {
             # Ray's own files are below the head's.
             "TMPDIR": str(self.folder if name == "head" else temporary),
-            "XDG_CACHE_HOME": str(self.folder / f"{name}-cache"),
+            "AOTC_CACHE": str(self.folder / f"{name}-cache"),
             "PYTHONPATH": f"{_TOOLCHAIN}{os.pathsep}{_JOBS}",
         }
         words = [

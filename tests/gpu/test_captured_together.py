@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +120,3 @@ def test_values_that_the_cpu_computed_are_not_stale_at_another_size(tmp_path: Pa
             expected = weights * np.linspace(-1, 1, 8, dtype=np.float32)
             close_to(model.run(inputs)["y"], expected.reshape(2, height, 8), 1e-5)
         replay_at_random(model, given)
-
-
-@pytest.mark.alone
-def test_small_models_tell_why_graphs_fail_in_onnx_runtime(tmp_path: Path) -> None:
-    """Nothing is asserted of ONNX Runtime: what fails, and with which options, is for the note."""
-    script = Path(__file__).parents[2] / "benchmarks" / "gpu" / "ort_graphs.py"
-    kept = Path(os.environ.get("OUT") or tmp_path) / "ort-graphs"
-    kept.mkdir(exist_ok=True)
-    command = [sys.executable, str(script), "--out", str(kept)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    note("ort_graphs", done.stdout.splitlines())
-    assert done.returncode in (0, 1), done.stderr
-    assert "kinds of failure" in done.stdout

@@ -14,8 +14,9 @@ from aotc.spec.fleet import (
     Needs,
     WorkerDescription,
 )
+from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import LATENCY, SIZE, Measurement, NoticedFinding
+from aotc.spec.run_report import LATENCY, SIZE, Measurement
 
 GPU = Needs(num_gpus=1.0, accelerator_type="H100")
 WORKER = WorkerDescription(
@@ -66,11 +67,7 @@ def result(of: Cell, outcome: CellOutcome = "built", seconds: float = 2.5) -> Ce
             seconds=seconds if outcome == "built" else 0.01,
             peak_memory_bytes=180_000_000,
             worker=WORKER,
-            findings=(
-                NoticedFinding(code="AOTC-S027", title="minimum size was raised", what="dim N"),
-            )
-            if outcome == "built"
-            else (),
+            findings=(Finding(code="AOTC-S027", what="dim N"),) if outcome == "built" else (),
             measurements=(
                 Measurement(name=SIZE, subject="payload", value=4_200_000.0, unit="B"),
                 Measurement(name=LATENCY, subject="variant edge", value=0.00125, unit="s"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aotc.base.errors import AotcError, Place
     from aotc.base.progress import Count, Watcher
     from aotc.base.text import printable
+    from aotc.fleet.building import build_fleet
     from aotc.pipeline.build import build
     from aotc.report.html.artifact_page import write_page
     from aotc.runtime.binding import BoundCall
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
         CheckModelsReport,
         ExportReport,
         LearnReport,
+        MergedVariant,
+        MergeReport,
         ModelCheck,
         PlanRow,
     )
     from aotc.spec.diff_report import AreaDiff, Change, DiffReport
     from aotc.spec.evidence import OutputError, VariantEvidence
+    from aotc.spec.fleet import Cell, CellResult, FleetReport
     from aotc.spec.json import to_json
     from aotc.spec.manifest import Manifest
     from aotc.spec.payload import Finding, Value
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
         Claim,
         InspectReport,
         LoadReport,
+        ProvenWhere,
         Refusal,
         VariantLoad,
         VariantSummary,
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from aotc.tools.export import export
     from aotc.tools.inspect import inspect
     from aotc.tools.learn import profile_learn
+    from aotc.tools.merge import merge_artifacts
     from aotc.trust.gate import verify
     from aotc.trust.keyless_signing import KeylessSigner
 
@@ -74,6 +80,8 @@ __all__ = [
     "BoundCall",
     "BuildReport",
     "CallRoute",
+    "Cell",
+    "CellResult",
     "Change",
     "CheckModelsReport",
     "CheckResult",
@@ -83,6 +91,7 @@ __all__ = [
     "DiffReport",
     "ExportReport",
     "Finding",
+    "FleetReport",
     "Gate",
     "InspectReport",
     "Journal",
@@ -91,6 +100,8 @@ __all__ = [
     "LoadReport",
     "Manifest",
     "Measurement",
+    "MergeReport",
+    "MergedVariant",
     "Model",
     "ModelCheck",
     "NodeTime",
@@ -100,6 +111,7 @@ __all__ = [
     "PlanRow",
     "Profile",
     "PrometheusMetrics",
+    "ProvenWhere",
     "Refusal",
     "Signer",
     "Telemetry",
@@ -118,12 +130,14 @@ __all__ = [
     "__version__",
     "bench",
     "build",
+    "build_fleet",
     "check_models",
     "diff",
     "export",
     "inspect",
     "load",
     "load_profile",
+    "merge_artifacts",
     "printable",
     "profile_learn",
     "to_json",
@@ -140,6 +154,8 @@ _PUBLIC = {
     "BoundCall": "aotc.runtime.binding",
     "BuildReport": "aotc.spec.reports",
     "CallRoute": "aotc.spec.command_reports",
+    "Cell": "aotc.spec.fleet",
+    "CellResult": "aotc.spec.fleet",
     "Change": "aotc.spec.diff_report",
     "CheckModelsReport": "aotc.spec.command_reports",
     "CheckResult": "aotc.spec.reports",
@@ -149,6 +165,7 @@ _PUBLIC = {
     "DiffReport": "aotc.spec.diff_report",
     "ExportReport": "aotc.spec.command_reports",
     "Finding": "aotc.spec.payload",
+    "FleetReport": "aotc.spec.fleet",
     "Gate": "aotc.spec.run_report",
     "InspectReport": "aotc.spec.reports",
     "Journal": "aotc.spec.run_report",
@@ -157,6 +174,8 @@ _PUBLIC = {
     "LoadReport": "aotc.spec.reports",
     "Manifest": "aotc.spec.manifest",
     "Measurement": "aotc.spec.run_report",
+    "MergeReport": "aotc.spec.command_reports",
+    "MergedVariant": "aotc.spec.command_reports",
     "Model": "aotc.runtime.model",
     "ModelCheck": "aotc.spec.command_reports",
     "NodeTime": "aotc.spec.bench_reports",
@@ -166,6 +185,7 @@ _PUBLIC = {
     "PlanRow": "aotc.spec.command_reports",
     "Profile": "aotc.spec.profile",
     "PrometheusMetrics": "aotc.runtime.prometheus",
+    "ProvenWhere": "aotc.spec.reports",
     "Refusal": "aotc.spec.reports",
     "Signer": "aotc.spec.trust_policy",
     "Telemetry": "aotc.runtime.telemetry",
@@ -183,12 +203,14 @@ _PUBLIC = {
     "Workers": "aotc.session.worker_pool",
     "bench": "aotc.tools.bench",
     "build": "aotc.pipeline.build",
+    "build_fleet": "aotc.fleet.building",
     "check_models": "aotc.fleet.check_models",
     "diff": "aotc.tools.diff.artifacts",
     "export": "aotc.tools.export",
     "inspect": "aotc.tools.inspect",
     "load": "aotc.runtime.loading",
     "load_profile": "aotc.spec.profile_files",
+    "merge_artifacts": "aotc.tools.merge",
     "printable": "aotc.base.text",
     "profile_learn": "aotc.tools.learn",
     "to_json": "aotc.spec.json",

@@ -19,7 +19,9 @@ def main() -> None:
     loaded = time.perf_counter()
     import numpy as np
 
-    model.run(dict(np.load(sys.argv[2])))
+    types = {value.name: value.dtype for value in model.inputs}
+    inputs = np.load(sys.argv[2]).items()
+    model.run({name: array.astype(types[name], copy=False) for name, array in inputs})
     print("answered", flush=True)
     answered = time.perf_counter()
     report = model.report

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
 from benchmarks.gpu.cases import NETWORKS, Network, Settings, case_name
 from benchmarks.gpu.exporting import in_type
-from benchmarks.gpu.inputs import Inputs, inputs_at
+from benchmarks.gpu.inputs import Inputs, as_taken, inputs_at
 from benchmarks.gpu.run import Run
 
 SECONDS = 560
@@ -144,7 +144,7 @@ def time_cases(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "case": case,
             "samples": {**samples, **_alternate(settings, renewed)},
             "captured": ours.captured,
-            "variant": opened.model.route(sets[0]).variant,
+            "variant": opened.model.route(as_taken(opened.model, sets[0])).variant,
             "compile_seconds": seconds,
             "difference": difference,
         }

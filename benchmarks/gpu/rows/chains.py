@@ -96,7 +96,7 @@ def profile_cases(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a fresh process: a record for each batch."""
     import aotc
     from benchmarks.gpu.cases import NETWORKS
-    from benchmarks.gpu.inputs import inputs_at
+    from benchmarks.gpu.inputs import as_taken, inputs_at
 
     settings = Settings.from_json(request["settings"])
     network = NETWORKS[request["network"]]
@@ -106,8 +106,7 @@ def profile_cases(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     idle = _idle_node(settings)
     for case, batch in request["cases"].items():
         inputs = inputs_at(settings.model(network.name), network.sizes(batch))
-        types = {value.name: value.dtype for value in model.inputs}
-        given = {name: array.astype(types[name]) for name, array in inputs.items()}
+        given = as_taken(model, inputs)
         variant = variants[model.route(given).variant]
         nodes, sizes, whole = _profiled(settings, model.payload, variant, given, idle)
         yield {"case": case, **estimate(nodes, sizes, speed, least), "whole_seconds": whole}

@@ -67,7 +67,7 @@ def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a fresh process: seconds by batch and form, and how far answers are from float16's."""
     import aotc
     from benchmarks.gpu import contenders
-    from benchmarks.gpu.inputs import inputs_at
+    from benchmarks.gpu.inputs import as_taken, inputs_at
     from benchmarks.gpu.timing import by_turns
 
     settings = Settings.from_json(request["settings"])
@@ -80,7 +80,7 @@ def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     errors: dict[str, float] = {}
     for batch in request["batches"]:
         inputs = inputs_at(path, network.sizes(batch))
-        answers = {label: model.run(inputs) for label, model in models.items()}
+        answers = {label: model.run(as_taken(model, inputs)) for label, model in models.items()}
         if HALF in answers:
             errors |= {
                 f"{label}, batch {batch}": contenders.difference(found, answers[HALF])

@@ -29,10 +29,13 @@ MADE = (
     "build model.onnx --dim batch=1..8 --key release.pem -o model.aotc",
     # With this user's development key, too.
     "sign model.aotc --trust release.pub",
+    "build model.onnx --dim batch=1..8 -o other.aotc",
     "pack model.aotc -o release.aotc.zip",
     "trust init --name prod --signer release=release.pub -o trust.yaml",
     "profile learn traffic.jsonl --model model.onnx --seconds 1 --save-costs costs.json",
     "check-models models --output known.json",
+    "fleet build fleet.yaml --shard 1/2 --report shard-1.json",
+    "fleet build fleet.yaml --shard 2/2 --report shard-2.json",
     "install model.aotc",
     "install model.aotc --store store",
 )
@@ -47,10 +50,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         save(linear(), folder / f"{name}.onnx")
     (folder / "models").mkdir()
     save(linear(), folder / "models" / "linear.onnx")
+    (folder / "fleet.yaml").write_text(
+        "schema: aotc.fleet/1\nname: zoo\nmodels: [models/*.onnx]\ntargets: [host, linux-x86-64]\n"
+    )
     np.save(folder / "x.npy", np.ones((2, FEATURES), np.float32))
     lines = [f'{{"x": [{size}, {FEATURES}]}}\n' for size in (1, 1, 2, 4)]
     (folder / "traffic.jsonl").write_text("".join(lines))
     (folder / "password.txt").write_text("correct horse\n")
+    fleet = "schema: aotc.fleet/1\nname: shop\nmodels: ['models/*.onnx']\n"
+    (folder / "fleet.yaml").write_text(fleet)
     for words in MADE:
         made = aotc.plain(*words.split())
         assert made.status == 0, made

@@ -38,10 +38,13 @@ from broken_places import (
     tiny,
     walk,
 )
+from made_fleets import cells_of, report_of
 from made_models import linear, save
 
 import aotc
 from aotc.cli.commands import every_command
+from aotc.spec.codec import encode
+from aotc.spec.json import document
 from aotc.trust.attesting import approve
 from aotc.trust.signers import load_signer
 
@@ -73,6 +76,9 @@ def given() -> Iterator[tuple[Path, str]]:
     (made / "models").mkdir()
     save(linear(), made / "model.onnx")
     save(linear(), made / "models" / "model.onnx")
+    fleet = {"schema": "aotc.fleet/1", "name": "shop", "models": ["models/*"]}
+    (made / "fleet.yaml").write_text(json.dumps({**fleet, "output": "new-fleet/{model}.aotc"}))
+    (made / "shard.json").write_text(document(encode(report_of(cells_of()))))
     (made / "shapes.jsonl").write_text('{"batch": 1}\n{"batch": 3}\n')
 
     def make(scene: Scene) -> None:
@@ -83,6 +89,7 @@ def given() -> Iterator[tuple[Path, str]]:
         "keygen": "-o {out}/key.pem",
         "keygen ": "-o {out}/other.pem",
         "build": "{in}/model.onnx -o {out}/made.aotc --key {in}/key.pem",
+        "build ": "{in}/model.onnx -o {out}/again.aotc --key {in}/key.pem",
         "pack": "{in}/made.aotc -o {out}/made.zip",
         "install": "{in}/made.aotc --key {in}/key.pub --store {out}/store",
         "trust init": "-o {out}/trust.yaml --name shop --signer ci={in}/key.pub",
@@ -356,7 +363,7 @@ READS = tuple(
     if ("{in}" in row or "{out}" in row) and not name.startswith("store ")
 )
 # They build or time; what they do otherwise, others do as well.
-SLOW = ("check-models", "bench")
+SLOW = ("check-models", "bench", "fleet build")
 # The same for a build, where it ends well or just as in another place.
 BUILT = (*SLOW, "build")
 

@@ -48,6 +48,7 @@ GELU = {"bert": 2, "decoder": 2, "gpt2": 2, "gpt_neox": 2, "modernbert": 3, "vit
 SKIPPED = {"gpt_neox": 2, "modernbert": 6}
 ROTARY = {"gpt_neox": 4, "llama_eager": 4, "llama_sdpa": 4, "modernbert": 6, "qwen3": 4}
 GROUPED = ("llama_eager", "llama_sdpa", "qwen3")
+PACKED = {"decoder": 2, "gpt2": 2, "gpt_neox": 2, "modernbert": 6}
 WITH_PAST = ("gpt2", "gpt_neox", "llama_eager", "llama_sdpa", "qwen3")
 SIZES = {"batch": 2, "sequence": 5, "frames": 3000}
 
@@ -149,6 +150,8 @@ def test_all_attentions_and_activations_are_found(name: str) -> None:
     (attention,) = (item.matched for item in records if item.name == "fuse-attention")
     assert attention.get("idle masks", 0) == (2 if name == "vit" else 0)
     assert attention.get("grouped", 0) == (2 if name in GROUPED else 0)
+    assert matched.get("divide-products", 0) == PACKED.get(name, 0)
+    assert "Split" not in {node.op_type for node in model.graph.node}
 
 
 @pytest.mark.parametrize("name", ROTARY)

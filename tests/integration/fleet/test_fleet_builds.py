@@ -16,7 +16,7 @@ from process_tree import alive, descendants
 
 import aotc
 from aotc.cli.commands.fleet.build_fleet import status_of
-from aotc.fleet.building import FleetRequest, build_fleet, plan_of
+from aotc.fleet.building import FleetRequest, plan_of
 from aotc.spec.codec import decode
 from aotc.spec.fleet import CellResult, FleetPlan, FleetReport
 from aotc.trust.key_files import generate
@@ -53,10 +53,16 @@ def made_fleet(folder: Path, *names: str, text: str = _FLEET) -> Path:
     return path
 
 
-def request(folder: Path, **changed: Any) -> FleetRequest:
-    """The build of the fleet in a folder, which keeps its state there and signs with its key."""
+def build(folder: Path, **changed: Any) -> FleetReport:
+    """Build the fleet in a folder, which keeps its state there and signs with its key."""
     named = {"key": folder / "key.pem", "state": folder / "state", **changed}
-    return FleetRequest(fleet=folder / "fleet.yaml", **named)
+    return aotc.build_fleet(folder / "fleet.yaml", **named)
+
+
+def plan(folder: Path, **changed: Any) -> FleetPlan:
+    """The plan of the same."""
+    named = {"key": folder / "key.pem", "state": folder / "state", **changed}
+    return plan_of(FleetRequest(folder / "fleet.yaml", **named))
 
 
 def states(plan: FleetPlan) -> dict[str, tuple[str, str]]:
@@ -72,7 +78,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FleetReport, 
     (folder / "models" / "broken.onnx").write_bytes(b"no model at all")
     generate(folder / "key.pem")
     told: list[FleetPlan] = []
-    return folder, build_fleet(request(folder), planned=told.append), told
+    return folder, build(folder, planned=told.append), told
 
 
 @pytest.fixture
@@ -137,7 +143,7 @@ def test_ids_are_those_of_a_build_alone(
 def test_nothing_is_built_again(again: Path) -> None:
     before = (again / "artifacts/a/edge/host.aotc").stat().st_ino
     told: list[FleetPlan] = []
-    report = build_fleet(request(again, only=["*/edge/*"]), planned=told.append)
+    report = build(again, only=["*/edge/*"], planned=told.append)
     assert states(told[0]) == {
         "a/edge/host": ("unchanged", ""),
         "b/edge/host": ("unchanged", ""),
@@ -152,22 +158,22 @@ def test_nothing_is_built_again(again: Path) -> None:
 def test_what_changed_is_built_again(again: Path) -> None:
     save(linear(features=3), again / "models" / "a.onnx")
     shutil.rmtree(again / "artifacts/b")
-    found = states(plan_of(request(again, only=["[ab]/edge/*"])))
+    found = states(plan(again, only=["[ab]/edge/*"]))
     # Another model's artifact is not replaced by a build of it either.
     assert found["a/edge/host"] == ("impossible", "the output exists and is of another model")
     assert found["b/edge/host"] == ("new", "the artifact is gone")
-    found = states(plan_of(request(again, only=["[ab]/edge/*"], force=True)))
+    found = states(plan(again, only=["[ab]/edge/*"], force=True))
     assert found["a/edge/host"] == ("new", "the model, the settings or the tools changed")
 
 
 def test_another_key_signs_anew_only_where_it_may(again: Path) -> None:
     generate(again / "other.pem")
     asked = {"only": ["a/edge/*"], "key": again / "other.pem"}
-    found = states(plan_of(request(again, **asked)))
+    found = states(plan(again, **asked))
     assert found == {
         "a/edge/host": ("impossible", "the output exists and is signed by another key")
     }
-    found = states(plan_of(request(again, **asked, force=True)))
+    found = states(plan(again, **asked, force=True))
     assert found == {"a/edge/host": ("new", "another key signs")}
 
 
@@ -238,6 +244,22 @@ def test_a_full_disk_is_told_of_the_cell_that_fills_it(tmp_path: Path) -> None:
     found = {each["cell"]["name"]: each for each in _named(outcome.document)}
     assert found["a/edge/host"]["refusals"][0]["code"] == "AOTC-I018"
     assert found["b/edge/host"]["outcome"] == "built"
+
+
+def test_cells_of_one_model_become_one_artifact(tmp_path: Path) -> None:
+    text = (
+        "schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\n"
+        "targets: [host, linux-x86-64]\nmerge: by-model\n"
+    )
+    made_fleet(tmp_path, "a", text=text)
+    generate(tmp_path / "key.pem")
+    (merged,) = build(tmp_path).merged
+    assert merged.cells == ("a/edge/host", "a/edge/linux-x86-64")
+    place = tmp_path / "artifacts/a/edge.aotc"
+    assert aotc.verify(place, key=tmp_path / "key.pub").artifact_id == merged.artifact_id
+    before = place.stat().st_ino
+    assert build(tmp_path).merged == (merged,)
+    assert place.stat().st_ino == before
 
 
 def _json(path: Path) -> Any:

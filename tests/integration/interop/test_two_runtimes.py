@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+import shared_workers
 from built_artifact import DIGITS, BuiltArtifact
 from repository import ROOT
 from workbench import Built, Workbench, only_variant
@@ -99,3 +100,28 @@ def test_cuda_requires_the_version_of_its_wheel(bench: Workbench) -> None:
     built = bench.build(DIGITS / "digits.onnx", "cuda", profile="server-cuda")
     needs = only_variant(built).requirements
     assert (needs.onnxruntime_min, needs.onnxruntime_below) == ("1.31.0", "1.32")
+
+
+def test_builds_by_both_become_one_artifact(
+    older: Built, before: Path, digits: BuiltArtifact, bench: Workbench
+) -> None:
+    newer = bench.build(DIGITS / "digits.onnx", "newer", profile="server-cpu")
+    output = bench.folder / "both.aotc"
+    report = shared_workers.merge([older.path, newer.path], output, key=bench.private)
+    old, new = (".".join(map(str, each)) for each in (OLDER, NEWER))
+    assert [variant.name for variant in report.variants] == [
+        *(f"portable-ort{new}", f"portable-ort{old}"),
+        *(f"native-ort{new}", f"native-ort{old}"),
+    ]
+    # What the version before built runs on both, so all of them were loaded here.
+    assert all(variant.runs_here for variant in report.variants)
+    with load(output, key=bench.public, store=bench.folder / "store") as found:
+        assert (found.report.verdict, found.report.variant) == ("optimal", f"native-ort{new}")
+    shown = aotc(before, "run", output, "--key", bench.public, "--json")
+    assert shown.returncode == 0, shown.stderr
+    loaded = json.loads(shown.stdout)["load"]
+    assert (loaded["verdict"], loaded["variant"]) == ("optimal", f"native-ort{old}")
+    assert loaded["fixtures"] > 0
+    # An application of ONNX Runtime looks at neither version: both open the oldest.
+    package = strict_json((output / "payload" / "manifest.json").read_bytes())
+    assert list(package["components"]["model"]["variants"]) == [f"portable-ort{old}"]

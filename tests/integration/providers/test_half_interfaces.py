@@ -249,6 +249,15 @@ def test_a_pattern_is_for_all_tensors_of_float32_that_it_matches(bench: Workbenc
     assert dtypes_of(built) == (["float16", "int64", "bfloat16"], ["float16", "float16"])
 
 
+def test_a_pattern_is_for_outputs_that_are_cropped(bench: Workbench) -> None:
+    half = {"*": {"dtype": "float16"}}
+    dims = {"batch": {"buckets": [4], "outside": "pad"}}
+    built = bench.build(small.plain(), "padded-pattern", profile=on_cpu(half, half, dims=dims))
+    assert dtypes_of(built) == (["float16"], ["float16"])
+    padding = built.manifest.padding
+    assert padding is not None and [crop.dims for crop in padding.crops] == [("batch",)]
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +19,11 @@ import aotc
 from aotc.base.errors import AotcError
 from aotc.pipeline.build import PRELOADED_MODULES
 from aotc.session.worker_pool import Workers
+from aotc.spec.command_reports import MergeReport
 from aotc.spec.profile import Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile
 from aotc.spec.reports import BuildReport
+from aotc.tools.merge import merge_artifacts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,6 +39,12 @@ def build(model: str | Path | bytes, **options: Any) -> BuildReport:
     """As `aotc.build`."""
     with _shared(_limits(options.get("profile", "edge"))) as workers:
         return aotc.build(model, workers=workers, **options)
+
+
+def merge(paths: Iterable[str | Path], output: Path, **options: Any) -> MergeReport:
+    """As `aotc.merge`."""
+    with _shared(WorkerLimits()) as workers:
+        return merge_artifacts(list(paths), output, workers=workers, **options)
 
 
 def _limits(profile: str | Path | Profile) -> WorkerLimits:

@@ -16,8 +16,7 @@ from aotc.base.files.folders import MANIFEST
 from aotc.base.files.replacing import NEW
 from aotc.base.files.work_folders import work_folder
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import record, replace
-from aotc.base.registry import load
+from aotc.base.records import field, record, replace
 from aotc.base.text import did_you_mean
 from aotc.fleet.cell_jobs import BUILD, artifact_name, refusals_of
 from aotc.fleet.cells import FleetFile, read_fleet
@@ -27,6 +26,7 @@ from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
 from aotc.fleet.shards import plan_digest
 from aotc.fleet.state import FleetState, default_state
 from aotc.pipeline.output import Output
+from aotc.pipeline.request import called_with
 from aotc.pipeline.reuse import tell_judgements
 from aotc.spec.codec import decode
 from aotc.spec.fleet import (
@@ -41,18 +41,19 @@ from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import SIZE, Journal, Measurement
 from aotc.spec.trust_policy import Signer
+from aotc.tools.merge import merge_artifacts
+from aotc.trust.development_key import development_key_path
 from aotc.trust.opening import identified, open_container
-from aotc.trust.signers import load_signer, own_anchors
+from aotc.trust.signers import is_signer_file, load_signer, own_anchors
 
 LOCAL: Final = "local"
-_MERGE: Final = "aotc.tools.merge:merge_artifacts"
 
 
 @record
 class FleetRequest:
     """What a fleet's build is asked for; see `build_fleet`."""
 
-    fleet: str | Path
+    fleet: str | Path = field(kw_only=False)
     only: Sequence[str] = ()
     shard: str = ""
     on: str = LOCAL
@@ -62,6 +63,8 @@ class FleetRequest:
     cache: bool = True
     state: str | Path | None = None
     progress: Progress | None = None
+    planned: Callable[[FleetPlan], None] | None = None
+    log: Log | None = None
 
 
 def plan_of(request: FleetRequest) -> FleetPlan:
@@ -70,12 +73,8 @@ def plan_of(request: FleetRequest) -> FleetPlan:
         return run.plan.document
 
 
-def build_fleet(
-    request: FleetRequest,
-    *,
-    planned: Callable[[FleetPlan], None] | None = None,
-    log: Log | None = None,
-) -> FleetReport:
+@called_with(FleetRequest)
+def build_fleet(request: FleetRequest) -> FleetReport:
     """Build the cells of a fleet that are new; the report has all of them.
 
     `fleet` is the path of its file.  Of its cells those are built whose names match a glob of
@@ -83,17 +82,19 @@ def build_fleet(
     runs up to `jobs` at once.  `key` signs (None: the user's development key); with `force`
     artifacts of others are replaced; with `cache` equal builds are taken from the build cache.
     `state` is the folder of what is known from earlier runs.  `planned` is told the plan before
-    anything runs, and `log` lines of jobs that failed.  A cell that fails stops no other, and an
+    anything runs, and `log` lines of jobs and workers (None: `progress` is).  A cell that fails
+    stops no other, and an
     interrupt leaves those that were not built as `not-run`.
 
-    Raises what `read_fleet` does, AOTC-I027 (no such executor or share), I166 (nothing to build),
-    and what loading the signer and starting the executor raises.
+    Raises all that is wrong with the file (AOTC-I001, I046, I160 to I163, I165, I167), I027 (no
+    such executor or share), I166 (nothing to build), and what loading the signer and starting the
+    executor raises.
     """
     started = time.monotonic()
     with _planned(request) as run:
-        if planned is not None:
-            planned(run.plan.document)
-        results = run.results(log)
+        if request.planned is not None:
+            request.planned(run.plan.document)
+        results = run.results()
         merged = tuple(run.merged(results)) if run.fleet.fleet.merge == "by-model" else ()
         return FleetReport(
             fleet=run.fleet.fleet.name,
@@ -122,7 +123,15 @@ def _planned(request: FleetRequest) -> Iterator[_Run]:
     )
     state = FleetState(folder)
     reporter = Reporter(request.progress)
-    with executor_of(request.on, request.jobs) as executor:
+    chosen = executor_of(request.on, request.jobs)
+    if request.key is not None and is_signer_file(request.key) and not chosen.is_here:
+        raise AotcError(
+            "AOTC-I027",
+            "a program that signs stays on this machine, and cells are built on others",
+            where=f"--key {request.key}",
+            fix="Sign with a key file, or add a signature with 'aotc sign' afterwards.",
+        )
+    with chosen as executor:
         reporter.begin("plan", fleet.fleet.name)
         plan = plan_fleet(
             fleet,
@@ -168,7 +177,7 @@ class _Run:
         self.request, self.fleet, self.digest, self.plan = request, fleet, digest, plan
         self.executor, self.state, self.signer, self.reporter = executor, state, signer, reporter
 
-    def results(self, log: Log | None) -> dict[str, CellResult]:
+    def results(self) -> dict[str, CellResult]:
         """What became of every cell, by its name, in the order of the file."""
         found = {each.task.cell.name: _unbuilt(each) for each in self.plan.tasks}
         new = [each for each in self.plan.tasks if each.planned.state == "new"]
@@ -176,8 +185,9 @@ class _Run:
         new.sort(key=lambda each: -each.seconds)
         jobs = {job.name: (each, job) for each in new for job in (self._job(each),)}
         self.reporter.begin_items("build", len(new), "cells")
+        told = self.request.log or (lambda name, line: self.reporter.note(f"{name}: {line}"))
         try:
-            with closing(self.executor.run([job for _, job in jobs.values()], log)) as outcomes:
+            with closing(self.executor.run([job for _, job in jobs.values()], told)) as outcomes:
                 for count, outcome in enumerate(outcomes, 1):
                     task = jobs[outcome.job.name][0]
                     result = self._result(task, outcome)
@@ -195,9 +205,12 @@ class _Run:
     def _job(self, planned: PlannedTask) -> Job:
         cell, asked = planned.task.cell, planned.asked
         files = {**asked.files, **planned.files}
-        key = None
-        if self.request.key is not None:
-            path = Path(self.request.key)
+        key, path = None, self.request.key
+        if path is None and not self.executor.is_here:
+            # Each machine has a development key of its own, and this one is trusted here.
+            path = development_key_path()
+        if path is not None:
+            path = Path(path)
             key = f"{{file:key/{path.name}}}"
             files[f"key/{path.name}"] = path
         memory = cell.needs.memory_bytes or planned.memory_bytes
@@ -310,9 +323,8 @@ class _Run:
         try:
             with translated_errors(merged.output):
                 place.parent.mkdir(parents=True, exist_ok=True)
-                report = load(_MERGE)(
-                    [each.cell.output for each in there], place, key=self.request.key, force=True
-                )
+                paths = [each.cell.output for each in there]
+                report = merge_artifacts(paths, place, key=self.request.key, force=True)
         except AotcError as error:
             merged = replace(merged, refusals=refusals_of(error))
         else:

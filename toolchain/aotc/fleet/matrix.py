@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.records import replace
-from aotc.fleet.executors.base import Executor, Job
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.matrix_report import CompatibilityReport, HostVerdict, Required
 from aotc.spec.payload import Finding
@@ -20,6 +19,9 @@ from aotc.spec.versions import artifact_path
 from aotc.trust.compatibility import refusal_of
 from aotc.trust.gate import HOST, verify_for_each
 from aotc.trust.policy.host_trust import resolve
+
+if TYPE_CHECKING:
+    from aotc.fleet.executors.base import Executor
 
 # Which verdicts of a cell are as required.
 _ENOUGH: Final[Mapping[Required, frozenset[Verdict]]] = {
@@ -188,6 +190,9 @@ def live_hosts(executor: Executor) -> tuple[Target, ...]:
     Where a worker does not tell, nothing is judged for the others either: a gate must not pass
     because a host is silent.
     """
+    # A host that only verifies runs no jobs.
+    from aotc.fleet.executors.base import Job
+
     found = executor.ask(
         Job(name="describe", function="aotc.fleet.matrix:described_host", request={}, seconds=300.0)
     )

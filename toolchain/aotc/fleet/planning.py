@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -87,13 +86,9 @@ def plan_fleet(
     """The plan of all cells, which `signer` will sign; `force` replaces artifacts of others."""
     reporter.note("reading models")
     asked = {task.cell.name: asked_of(task) for task in fleet.tasks}
-    sources = {task.source: source_of(task.source) for task in fleet.tasks}
-    digests = {
-        task.source: None
-        if task.trust_source and importer_of(task.source)
-        else _digest(task.source)
-        for task in fleet.tasks
-    }
+    each_source = {task.source: task for task in fleet.tasks}
+    sources = {source: source_of(source) for source in each_source}
+    digests = {source: _known_digest(task) for source, task in each_source.items()}
     reporter.note("asking workers")
     answers = _ask(fleet.tasks, asked, digests, executor)
     tasks = []
@@ -245,12 +240,7 @@ def _known_digest(task: Task) -> str:
     """The digest of a model; empty where code runs, as nobody knows what that reads."""
     if task.trust_source and importer_of(task.source) is not None:
         return ""
-    return _digest(task.source) or ""
-
-
-@cache
-def _digest(source: str) -> str | None:
-    return model_digest(source)
+    return model_digest(task.source) or ""
 
 
 def source_of(source: str) -> tuple[str, Mapping[str, Path], int]:

@@ -370,6 +370,9 @@ def stated_crops(
     """
     crops: dict[str, Mapping[str, str] | None] = {}
     for name, spec in context.profile.outputs.items():
+        # A type is stated of patterns of names as well.
+        if spec.crop is None and spec.dtype is not None:
+            continue
         for dim in (spec.crop or {}).values():
             several = source.symbols.dims_of_anonymous(dim)
             if source.symbols.dim(dim) is None and several:

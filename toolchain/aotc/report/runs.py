@@ -11,7 +11,7 @@ from aotc.base.errors import AotcError
 from aotc.report.sheets.fleets import cell_figures, is_lost, of_cell
 from aotc.spec.bench_reports import BenchReport, Verdict
 from aotc.spec.codec import encode
-from aotc.spec.fleet import CellOutcome, CellResult, FleetReport
+from aotc.spec.fleet import CellResult, FleetReport
 from aotc.spec.matrix_report import CompatibilityReport
 from aotc.spec.payload import Finding
 from aotc.spec.reports import ArtifactSummary, Refusal, VerifyReport, refused_because
@@ -177,20 +177,10 @@ def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:
 # Fleets: a gate for each cell.
 
 
-_CELL_STATUS: Final[Mapping[CellOutcome, GateStatus]] = {
-    "built": "passed",
-    "reused": "passed",
-    "failed": "failed",
-    "impossible": "not-judged",
-    "not-run": "not-judged",
-}
-
-
 def fleet_judged(report: FleetReport) -> dict[str, Any]:
     """What a run of a fleet is told with: gates by cell, breaches, findings, and the whole answer.
 
-    A cell that need not be built is noticed where it was not; one that cannot be built here is not
-    judged.  Merged artifacts are gates, too.
+    A cell that need not be built is noticed where it was not.  Merged artifacts are gates, too.
     """
     breaches = [
         of_cell(refusal, each.cell.name)
@@ -226,20 +216,17 @@ def fleet_judged(report: FleetReport) -> dict[str, Any]:
 
 
 def fleet_succeeded(report: FleetReport) -> bool:
-    """Whether each cell that is required is there or cannot be built here, and all are merged."""
+    """Whether each cell that is required is there, and all are merged."""
     return not any(map(is_lost, report.cells)) and not any(each.refusals for each in report.merged)
 
 
 def _cell_gate(each: CellResult) -> Gate:
-    status = _CELL_STATUS[each.outcome]
+    status: GateStatus = "passed" if each.outcome in ("built", "reused") else "not-judged"
     codes = ", ".join(dict.fromkeys(refusal.code for refusal in each.refusals))
     said = ", ".join(filter(None, (each.outcome, *cell_figures(each))))
     if status != "passed":
         said = f"{each.outcome}: {codes}" if codes else each.outcome
-    if is_lost(each):
-        status = "failed"
-    elif status == "failed":
-        status, said = "not-judged", f"{said}; not required"
+        said, status = (said, "failed") if is_lost(each) else (f"{said}; not required", status)
     return Gate(name="build", subject=each.cell.name, status=status, measured=said)
 
 

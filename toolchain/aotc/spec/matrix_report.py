@@ -56,3 +56,15 @@ class CompatibilityReport:
     failed: Annotated[tuple[Refusal, ...], "what is not as required; none: all is"] = ()
     findings: Annotated[tuple[Finding, ...], "on artifacts and trust, wherever they run"] = ()
     seconds: float = 0.0
+
+
+@record
+class EmitReport:
+    """`aotc fleet emit --json`."""
+
+    schema: Literal["aotc.fleet-emit/1"] = "aotc.fleet-emit/1"
+    fleet: str
+    form: str
+    shards: int
+    machines: Annotated[Mapping[str, int], "shards by what they ask of a machine, in words"]
+    files: tuple[str, ...]

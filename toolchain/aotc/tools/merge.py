@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -98,6 +99,9 @@ def merge_artifacts(
         folder.mkdir()
         (work / "parts").mkdir()
         made = write_merged(inputs, folder / "payload", work / "parts")
+        # Files of theirs that are used as they are have a second name, which no artifact may have.
+        for source in (work / "parts", *(each.folder for each in inputs)):
+            shutil.rmtree(source)
         by = sign_all(folder, made.digests, _predicates(inputs, made, label, started), signer)
         ran = _runs_here(made)
         size = sum(entry.size for entry in made.manifest.files)
@@ -114,16 +118,20 @@ def merge_artifacts(
             rehearse(staged, running, work / "check")
         written.deliver(folder, made.manifest, work, progress)
     loaded = {name for names in ran.values() for name in names}
+    # As they were named, and not in the order of the merge.
+    given = sorted(
+        zip(inputs, made.names, strict=True), key=lambda each: places.index(each[0].path)
+    )
     return MergeReport(
         artifact=str(place),
         artifact_id=made.artifact_id,
-        merged={str(each.path): each.artifact_id for each in inputs},
+        merged={str(source.path): source.artifact_id for source, _ in given},
         variants=tuple(
             MergedVariant(
                 name=variant.name,
                 artifacts={
                     str(source.path): old
-                    for source, names in zip(inputs, made.names, strict=True)
+                    for source, names in given
                     for old, new in names.items()
                     if new == variant.name
                 },

@@ -15,6 +15,7 @@ from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest, MergedArtifact
 from aotc.spec.profile import Budgets, TuneSpec, profile_of
 from aotc.spec.profile_files import stated_profile
+from aotc.spec.providers import CAPTURING
 from aotc.spec.variant import Toolchain
 from aotc.spec.versions import MANIFEST_SCHEMA, release
 
@@ -26,7 +27,10 @@ _PROMISES: Final = (
     *("custom_ops", "telemetry"),
 )
 # Of a profile, and of a variant where it states another.
-_OF_VARIANTS: Final = ("providers", "precision", "goal", "quantization", "keep_float32", "cuda")
+_OF_VARIANTS: Final = (
+    *("providers", "precision", "goal", "quantization", "keep_float32"),
+    CAPTURING.name,
+)
 # How much of two values a message shows.
 _SHOWN: Final = 200
 

@@ -28,7 +28,7 @@ from aotc.spec.json import canonical_json, canonical_sha256
 from aotc.spec.manifest import AcceptedWaiver, Manifest, MergedArtifact
 from aotc.spec.payload import FileEntry, Finding, Fixture, FixtureTensor
 from aotc.spec.profile import profile_of
-from aotc.spec.providers import CPU
+from aotc.spec.providers import BY_ORT_NAME, CPU
 from aotc.spec.target import ISA_FEATURES
 from aotc.spec.variant import DroppedVariant, Requirements, Variant
 from aotc.spec.versions import MANIFEST_SCHEMA, release
@@ -216,25 +216,35 @@ def _spec_names(
 
 
 def _labels(sources: Sequence[tuple[Input, Sequence[_Form]]], spec: str) -> list[str]:
-    """What tells each of `sources` from the others: target, CPU, ONNX Runtime; at last its id."""
+    """What tells each of `sources` from the others.
+
+    That is the first of their providers, targets, CPUs, ONNX Runtimes and profiles that differs
+    among all of them; else several of these together, or at last their ids.
+    """
     described = []
     for source, forms in sources:
         first = next(each.variant for each in forms if spec_of(each.variant) == spec)
         described.append(
             (
+                _provider_name(first.providers[0]),
                 "-".join(source.manifest.target.split(", ")),
                 _cpu_name(first.requirements),
                 f"ort{'.'.join(map(str, source.runtime))}",
+                str(source.profile["name"]),
             )
         )
-    telling = [at for at in range(3) if len({each[at] for each in described}) > 1]
-    labels = ["-".join(filter(None, (each[at] for at in telling))) for each in described]
-    if len(set(labels)) == len(labels) and all(labels):
-        return labels
-    return [
-        "-".join(filter(None, (label, source.artifact_id[:8], source.statements["evidence"][:4])))
-        for label, (source, _) in zip(labels, sources, strict=True)
-    ]
+    traits = list(zip(*described, strict=True))
+    differing = [trait for trait in traits if len(set(trait)) > 1]
+    together = ["-".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+    for labels in (*traits, together):
+        if all(labels) and len(set(labels)) == len(sources):
+            return [label[:64] for label in labels]
+    return [source.artifact_id[:8] for source, _ in sources]
+
+
+def _provider_name(ort_name: str) -> str:
+    known = BY_ORT_NAME.get(ort_name)
+    return known.name if known is not None else ort_name
 
 
 def _cpu_name(needs: Requirements) -> str:

@@ -44,6 +44,11 @@ def development_key() -> PrivateKey:
     return key
 
 
+def development_key_path() -> Path:
+    """Where this user's development key is, or will be; raises AOTC-I026 without a home folder."""
+    return _paths()[0]
+
+
 def require_own_folder() -> None:
     """Raise AOTC-I026 if the folder of the development key belongs to another user."""
     folder = _paths()[0].parent

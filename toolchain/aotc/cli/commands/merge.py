@@ -31,8 +31,8 @@ app = new_app()
 @exclusive("--allow-expired", "--keyless")
 @bare("--release", "tag")
 @examples(
-    "aotc merge intel.aotc amd.aotc gpu.aotc -o model.aotc",
-    "aotc merge ort131.aotc ort132.aotc -o both.aotc --key release.pem --trust builders.pub",
+    "aotc merge model.aotc other.aotc -o both.aotc",
+    "aotc merge model.aotc other.aotc -o signed.aotc --key release.pem --json",
 )
 def merge(
     artifacts: Annotated[

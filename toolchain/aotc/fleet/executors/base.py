@@ -70,6 +70,8 @@ class Executor(ABC):
     """Runs jobs; use with `with`."""
 
     name: ClassVar[str]
+    is_here: ClassVar[bool] = False
+    """Whether jobs run on this machine alone, so that no key leaves it."""
 
     def __init__(self, address: str = "", jobs: int | None = None) -> None:
         """`address` is what follows the name in `--on NAME://ADDRESS`.

@@ -33,6 +33,7 @@ PERFORM: Final = "aotc.fleet.executors.base:perform"
 _SHARE: Final = 0.9
 _MAX_JOBS: Final = 64
 _LOG: Final = "log.txt"
+_SHOWN_LINES: Final = 20
 
 
 @record
@@ -49,6 +50,7 @@ class LocalExecutor(Executor):
     """Runs jobs in processes of this machine."""
 
     name: ClassVar[str] = "local"
+    is_here: ClassVar[bool] = True
 
     def __init__(self, address: str = "", jobs: int | None = None) -> None:
         """`address` is empty; raises AOTC-I027."""
@@ -181,5 +183,5 @@ def _tell(outcome: JobOutcome, log: Log) -> None:
         return
     with suppress(OSError):
         path: Path = outcome.folder.parent / _LOG
-        for line in path.read_text("utf-8", "replace").splitlines():
+        for line in path.read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]:
             log(outcome.job.name, line)

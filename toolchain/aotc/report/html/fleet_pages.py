@@ -13,7 +13,6 @@ from aotc.base.errors import expected_and_found
 from aotc.base.text import size
 from aotc.report.html.figures import Figure, figures
 from aotc.report.html.page import elements, flowing, page, section, tag, time_text
-from aotc.report.html.sections import run_section
 from aotc.report.sheet import (
     FAILED,
     NOTICED,
@@ -44,7 +43,7 @@ from aotc.spec.fleet import CellResult, FleetReport
 from aotc.spec.matrix_report import CompatibilityReport, HostVerdict
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import SIZE, NoticedFinding, RunReport
+from aotc.spec.run_report import SIZE, RunReport
 
 # Cells that the page tells of one by one; the report in JSON has all.
 _MAX_TOLD = 500
@@ -58,10 +57,12 @@ def answer_page(run: RunReport, folder: Path) -> str:
     found = answer_of(run)
     title = f"aotc {run.command}: {run.outcome}"
     if isinstance(found, FleetReport):
-        return page(f"{found.fleet}: {title}", (), tuple(_fleet_sections(found, run, folder)))
-    if isinstance(found, CompatibilityReport):
-        return page(title, (), tuple(_matrix_sections(found, run, folder)))
-    return page(title, (), (run_section(run),))
+        title = f"{found.fleet}: {title}"
+        sections = _fleet_sections(found, folder)
+    else:
+        assert isinstance(found, CompatibilityReport)
+        sections = _matrix_sections(found, folder)
+    return page(title, (), tuple(sections), script=False)
 
 
 def _linked(path: str, folder: Path) -> str:
@@ -77,7 +78,7 @@ def _told(items: Sequence[Element], anchor: str, title: str) -> Iterator[Element
 # A fleet that was built.
 
 
-def _fleet_sections(report: FleetReport, run: RunReport, folder: Path) -> Iterator[Element]:
+def _fleet_sections(report: FleetReport, folder: Path) -> Iterator[Element]:
     anchors = {
         each.cell.name: f"cell-{number}"
         for number, each in enumerate(filter(_says_something, report.cells))
@@ -118,7 +119,8 @@ def _says_something(each: CellResult) -> bool:
 def _fleet_figures(report: FleetReport) -> Element:
     outcomes = Counter(each.outcome for each in report.cells)
     there = outcomes["built"] + outcomes["reused"]
-    lost = sum(map(is_lost, report.cells))
+    lost = any(map(is_lost, report.cells))
+    failed = sum(each.outcome == "failed" and is_lost(each) for each in report.cells)
     other = outcomes["impossible"] + outcomes["not-run"]
     bytes_ = [found for each in report.cells if (found := measured(each, SIZE)) is not None]
     work = sum(each.seconds for each in report.cells)
@@ -134,7 +136,7 @@ def _fleet_figures(report: FleetReport) -> Element:
             Figure(
                 "Failed",
                 str(outcomes["failed"]),
-                (f"{lost} of them required", f"{other} not built here"),
+                (f"{failed} of them required", f"{other} not built here"),
                 FAILED if lost else PASSED,
             ),
             Figure(
@@ -186,7 +188,7 @@ def _reasons(refusals: Sequence[Refusal]) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _noticed(findings: Sequence[Finding | NoticedFinding]) -> list[tuple[str, Sequence[str]]]:
+def _noticed(findings: Sequence[Finding]) -> list[tuple[str, Sequence[str]]]:
     return [
         (each.code, f"{each.where}: {each.what}" if each.where else each.what) for each in findings
     ]
@@ -195,9 +197,7 @@ def _noticed(findings: Sequence[Finding | NoticedFinding]) -> list[tuple[str, Se
 # Artifacts on hosts.
 
 
-def _matrix_sections(
-    report: CompatibilityReport, run: RunReport, folder: Path
-) -> Iterator[Element]:
+def _matrix_sections(report: CompatibilityReport, folder: Path) -> Iterator[Element]:
     untold = ("optimal", "unverified")
     told = [each for each in report.cells if each.verdict not in untold][:_MAX_TOLD]
     anchors = {each.name: f"#cell-{number}" for number, each in enumerate(told)}

@@ -37,7 +37,7 @@ from aotc.report.sheet import (
 from aotc.spec.codec import decode
 from aotc.spec.fleet import Cell as FleetCell
 from aotc.spec.fleet import CellResult, FleetPlan, FleetReport, PlannedCell, WorkerDescription
-from aotc.spec.matrix_report import CompatibilityReport, HostVerdict
+from aotc.spec.matrix_report import CompatibilityReport, EmitReport, HostVerdict
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import LATENCY, SIZE, RunReport
 
@@ -220,8 +220,8 @@ def fleet_outcome(report: FleetReport) -> tuple[str, str]:
 
 
 def is_lost(result: CellResult) -> bool:
-    """Whether a cell that is required was not built, though it could be here."""
-    return result.cell.required and result.outcome in ("failed", "not-run")
+    """Whether a cell that is required is not there."""
+    return result.cell.required and result.outcome not in ("built", "reused")
 
 
 def fleet_facts(report: FleetReport) -> Facts:
@@ -276,10 +276,10 @@ def linked_matrix(
 def outcome_text(each: CellResult, link: str = "") -> Result:
     """What became of a cell, with the first code where it was not built."""
     mood = _OUTCOMES[each.outcome]
-    if mood == FAILED and not each.cell.required:
+    if not each.cell.required and mood != PASSED:
         mood = NOTICED
     code = each.refusals[0].code if each.refusals else ""
-    optional = "" if each.cell.required or mood != NOTICED else ", not required"
+    optional = "" if each.cell.required or mood == PASSED else ", not required"
     return Result(f"{each.outcome} {code}".rstrip() + optional, mood, link)
 
 
@@ -371,7 +371,7 @@ def _counted(words: Iterable[str]) -> str:
 def compatibility_sheet(report: CompatibilityReport) -> Sheet:
     """Every artifact on every host, what is not as required, and why some do not run."""
     return [
-        Heading("fleet", *matrix_outcome(report)),
+        Heading("compatibility", *matrix_outcome(report)),
         matrix_facts(report),
         hosts_matrix(report),
         refusals_table("not as required", report.failed),
@@ -433,3 +433,15 @@ def reasons_table(cells: Iterable[HostVerdict]) -> Table:
         for (code, what), names in found.items()
     ]
     return Table("reasons", ("", "of"), rows)
+
+
+# Of emitted files.
+
+
+def emitted_sheet(report: EmitReport) -> Sheet:
+    """The files, and how many shards there are for which machines."""
+    return [
+        Heading(report.fleet, f"{count(report.shards, 'shard')} for {report.form}", PASSED),
+        Facts([("files", report.files)]),
+        Table("machines", ("#shards",), [(k, str(n)) for k, n in report.machines.items()]),
+    ]

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 @examples(
     "aotc fleet build fleet.yaml --plan",
     "aotc fleet build fleet.yaml --report fleet.html --report fleet.xml",
-    "aotc fleet build fleet.yaml --shard 2/5 --only 'resnet*/*/host'",
 )
 def build(
     fleet: Annotated[
         Path,
-        typer.Argument(metavar="FLEET", parser=Path, help="YAML file of models and targets"),
+        typer.Argument(metavar="FLEET", parser=Path, help="file of models, profiles and targets"),
     ],
     *,
     plan: Annotated[
@@ -116,22 +115,21 @@ def build(
     ):
         with needs("fleet build", "cpu"):
             from aotc.fleet.building import FleetRequest, build_fleet, plan_of
-        request = FleetRequest(
-            fleet=fleet,
-            only=tuple(only),
-            shard=shard,
-            on=on,
-            jobs=jobs,
-            key=key,
-            force=force,
-            cache=cache,
-            state=state,
-            progress=progress,
-        )
+        asked = {
+            "only": tuple(only),
+            "shard": shard,
+            "on": on,
+            "jobs": jobs,
+            "key": key,
+            "force": force,
+            "cache": cache,
+            "state": state,
+            "progress": progress,
+        }
         if plan:
-            document = plan_of(request)
+            document = plan_of(FleetRequest(fleet, **asked))
         else:
-            report = build_fleet(request, planned=None if json else _tell)
+            report = build_fleet(fleet, planned=None if json else _tell, **asked)
             status = status_of(report)
             if run.is_wanted:
                 from aotc.report.runs import fleet_judged

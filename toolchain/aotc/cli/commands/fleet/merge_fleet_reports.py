@@ -15,7 +15,7 @@ from aotc.cli.options import Format, Json, Reports
 
 @examples(
     "aotc fleet merge-reports shard-1.json shard-2.json --report fleet.html --report fleet.xml",
-    "aotc fleet merge-reports reports/*.json --partial --json",
+    "aotc fleet merge-reports shard-1.json --partial --json",
 )
 def merge_reports(
     files: Annotated[

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 @examples(
     "aotc fleet verify model.aotc --targets host,linux-x86-64 --key release.pub",
-    "aotc fleet verify a.aotc b.aotc --targets edge-box.yaml --require optimal "
-    "--report matrix.html",
+    "aotc fleet verify *.aotc --key release.pub --require optimal --report matrix.html",
 )
 def verify(
     artifacts: Annotated[
@@ -92,7 +91,7 @@ def verify(
         with bars(json=json):
             live: tuple[Target, ...] = ()
             if on:
-                from aotc.fleet.executors import executor_of
+                from aotc.fleet.building import executor_of
 
                 with executor_of(on) as executor:
                     live = live_hosts(executor)

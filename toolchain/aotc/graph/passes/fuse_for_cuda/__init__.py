@@ -25,6 +25,7 @@ from aotc.graph.passes.fuse_for_cuda.channels_last import move_transposes_to_ima
 from aotc.graph.passes.fuse_for_cuda.layer_norm import fuse_layer_norm
 from aotc.graph.passes.fuse_for_cuda.multi_head import Fuser, pack_attention
 from aotc.graph.passes.fuse_for_cuda.normalization import fuse_normalizations
+from aotc.graph.passes.fuse_for_cuda.packed_products import divide_products
 from aotc.graph.passes.fuse_for_cuda.products import (
     fuse_gelu,
     split_projections,
@@ -37,6 +38,7 @@ from aotc.spec.variant import PassRecord
 _Step = Callable[[ir.Model], Mapping[str, int]]
 _SIMPLIFY: Final = "simplify-for-fusion"
 _WRITE: Final = "write-as-cuda-has-it"
+_DIVIDE: Final = "divide-products"
 
 
 def fuse(
@@ -69,7 +71,7 @@ def fuse(
         records.append(
             PassRecord(name=name, nodes_before=before, nodes_after=len(own.graph), matched=matched)
         )
-        fused |= name in _FUSIONS or name == _WRITE
+        fused |= name in _FUSIONS or name in (_WRITE, _DIVIDE)
     if not fused:
         return model, ()
     _finish(own)
@@ -126,6 +128,7 @@ _FUSIONS: Final[Mapping[str, _Step]] = {
 }
 _STEPS: Final[Mapping[str, _Step]] = {
     "unflatten-projections": lambda model: unflatten_projections(model.graph),
+    _DIVIDE: lambda model: divide_products(model.graph),
     "split-projections": lambda model: split_projections(model.graph),
     "split-key-transposes": lambda model: split_key_transposes(model.graph),
     **_FUSIONS,

@@ -95,9 +95,11 @@ def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:
 
 
 def is_constant(value: ir.Value | None) -> bool:
-    """Whether a value is an initializer, or a transposed one: ONNX Runtime folds that."""
-    node = made_by(value, "Transpose")
-    value = node.inputs[0] if node is not None else value
+    """Whether a value is an initializer, transposed, or some columns: ONNX Runtime folds that."""
+    for op_type in ("Gather", "Transpose"):
+        node = made_by(value, op_type)
+        if node is not None and all(constant(item) is not None for item in node.inputs[1:]):
+            value = node.inputs[0]
     return value is not None and value.is_initializer() and not value.is_graph_input()
 
 
