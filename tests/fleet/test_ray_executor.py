@@ -173,12 +173,20 @@ def _all(job: Job) -> dict[str, object]:
 
 
 def started(folder: Path, count: int) -> list[int]:
-    """Process ids of jobs that wait, when there are `count` of them."""
+    """Process ids of jobs that wait, the first one first, when there are `count` of them."""
     while True:
-        found = [int(path.name.rpartition("-")[2]) for path in folder.glob("*-*")]
+        found = sorted(folder.glob("*-*"), key=lambda path: path.stat().st_mtime_ns)
         if len(found) >= count:
-            return found
+            return [int(path.name.rpartition("-")[2]) for path in found]
         time.sleep(0.02)
+
+
+def kill_worker_of(job: int) -> None:
+    """Kill the process of Ray's that runs a job in a process below it."""
+    while not Path(f"/proc/{job}/cmdline").read_bytes().startswith(b"ray::"):
+        job = _parent(job)
+        assert job > 1
+    os.kill(job, signal.SIGKILL)
 
 
 def in_background(call: Callable[[], None]) -> threading.Thread:
@@ -191,9 +199,7 @@ def test_a_lost_process_loses_one_run(joined: RayExecutor, tmp_path: Path) -> No
     jobs = [a_job(f"{n}", "wait", folder=str(tmp_path), name=f"{n}") for n in range(3)]
 
     def kill() -> None:
-        pids = started(tmp_path, 3)
-        # The process of Ray: of the job's, the grandparent.
-        os.kill(_parent(_parent(pids[0])), signal.SIGKILL)
+        kill_worker_of(started(tmp_path, 3)[0])
         while len(list(tmp_path.glob("*-*"))) < 4:
             time.sleep(0.02)
         (tmp_path / "go").touch()
@@ -219,8 +225,7 @@ def test_a_job_that_loses_all_its_workers_fails_alone(joined: RayExecutor, tmp_p
 
     def kill() -> None:
         for count in range(1, executor_module.MAX_ATTEMPTS + 1):
-            pid = max(started(tmp_path, count), key=lambda pid: Path(f"/proc/{pid}").exists())
-            os.kill(_parent(_parent(pid)), signal.SIGKILL)
+            kill_worker_of(started(tmp_path, count)[-1])
 
     thread = in_background(kill)
     found = outcomes_of(joined, victim, a_job("1"))
