@@ -20,7 +20,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "pictures" / "fleet-speed-up.svg"
@@ -31,8 +31,8 @@ NETWORK_BYTES: Final = 1.25e9
 REGISTRY_BYTES: Final = 100e6
 # A signature by a service, such as a key management system's or sigstore's: one request.
 SIGNING_SECONDS: Final = 0.25
-# Seconds of cells as real models take them, in proportion; those of tiny ones are the shortest.
-MODELS: Final = {"tiny models": (0.01e6, 1.0), "models of 100 MB": (100e6, 30.0)}
+# Bytes of a model, and how many times as long as a small one it takes.
+MODELS: Final = {"small models": (0.01e6, 1.0), "models of 100 MB": (100e6, 30.0)}
 
 
 def main() -> int:
@@ -57,12 +57,11 @@ def main() -> int:
 Curve = tuple[Sequence[float], Mapping[str, float]]
 
 
-def curves(measured: Mapping[str, object]) -> dict[str, Curve]:
+def curves(measured: Mapping[str, Any]) -> dict[str, Curve]:
     """For each kind of model: the speed-up for each of `WORKERS`, and the bounds by name."""
-    cells = measured["cell_seconds"]
-    assert isinstance(cells, list)
-    driver = float(str(measured["driver_seconds"]))
-    overhead = float(str(measured["overhead_seconds"]))
+    cells: list[float] = measured["built"]["cell_seconds"]
+    driver: float = measured["driver_cpu_seconds_by_cell"]
+    overhead: float = measured["overhead_seconds"]
     found = {}
     for name, (size, factor) in MODELS.items():
         seconds = [factor * each for each in cells]
@@ -140,8 +139,7 @@ def drawn(found: Mapping[str, Curve]) -> str:
                 continue
             y = _y(max(speed, 1.0))
             parts.append(
-                f'<path d="M{_LEFT} {y:.0f}H{_x(64):.0f}" stroke="{color}" '
-                'stroke-dasharray="1 4"/>'
+                f'<path d="M{_LEFT} {y:.0f}H{_x(64):.0f}" stroke="{color}" stroke-dasharray="1 4"/>'
             )
             parts.append(
                 f'<text x="{_LEFT + 6}" y="{y - 4:.0f}" fill="{color}" font-size="11">{what}, '
