@@ -285,8 +285,7 @@ def test_a_lost_node_loses_its_runs_alone(
     def kill() -> None:
         started(tmp_path, 8)
         cluster.kill("doomed")
-        while len(list(tmp_path.glob("*-*"))) < 9:
-            time.sleep(0.02)
+        # There is room for the lost ones when others have ended.
         (tmp_path / "go").touch()
 
     thread = in_background(kill)

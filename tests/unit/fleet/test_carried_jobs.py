@@ -61,7 +61,9 @@ def an_order(data: bytes, *, shared: str = "", pieces: tuple[bytes, ...] | None 
     return Order(job=job, files=(file,), shared=shared)
 
 
-def received(messages: Iterator[Message], folder: Path, shared: str = "") -> tuple[Ended, list[str]]:
+def received(
+    messages: Iterator[Message], folder: Path, shared: str = ""
+) -> tuple[Ended, list[str]]:
     taken, lines = Received(folder, shared), []
     for message in messages:
         if message[0] == "log":

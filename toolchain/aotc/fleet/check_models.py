@@ -6,7 +6,7 @@ import platform
 import shutil
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -259,7 +259,8 @@ class _Checker:
         reporter.count(checked, len(models), "models")
         executor.begun = lambda job: reporter.note(job.name)
         with (
-            Sandbox(self.limits) as sandbox,
+            # For comparisons with earlier answers, which lie here.
+            Sandbox(self.limits) if self.earlier else nullcontext() as sandbox,
             closing(executor.run([job for _, job in jobs.values()])) as outcomes,
         ):
             for outcome in outcomes:
@@ -307,7 +308,7 @@ class _Checker:
         )
 
     def _check(
-        self, model: FoundModel, outcome: JobOutcome, folder: Path, sandbox: Sandbox
+        self, model: FoundModel, outcome: JobOutcome, folder: Path, sandbox: Sandbox | None
     ) -> ModelCheck:
         """The outcome of a model; its answers are compared with earlier ones, and kept."""
         if outcome.error is not None:
@@ -321,7 +322,7 @@ class _Checker:
         return replace(check, original=self._original(model, built, folder, sandbox))
 
     def _original(
-        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox
+        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox | None
     ) -> ModelAnswers:
         """What the original model answers now; it is compared with earlier answers, and kept."""
         now = decode(ModelAnswers, built["original"])
@@ -341,6 +342,7 @@ class _Checker:
                 "values": str(before.values.absolute()) if before.values is not None else None,
                 "model": str(model.path.absolute()),
             }
+            assert sandbox is not None
             try:
                 found = sandbox.run(
                     "aotc.tools.kept_answers:compare_job",

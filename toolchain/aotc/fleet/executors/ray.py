@@ -317,7 +317,11 @@ class RayExecutor(Executor):
 
     def _look(self) -> None:
         """Drop nodes that ended, and have new ones describe themselves."""
-        nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        try:
+            nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        except self._ray.exceptions.RayError:
+            # The head ended, and with it all.
+            raise self._nobody() from None
         for key in self._nodes.keys() - nodes.keys():
             lost = self._nodes.pop(key)
             self._told.append((lost.worker.name, "is lost"))
