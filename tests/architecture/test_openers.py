@@ -40,6 +40,7 @@ OTHERS = {
     "report/html/page.py": {"(files('aotc.report.html') / name).read_text"},
     "runtime/store/system_store.py": {"Path('/proc/self/status').read_text"},
     "tools/init.py": {"(data_folder('ci/templates') / template).read_text"},
+    "fleet/emitted/base.py": {"(data_folder('ci/templates') / 'fleet' / template).read_text"},
     "trust/provenance.py": {
         "Path(str(distribution.locate_file(own[1]))).read_bytes",
         "distribution.read_text",

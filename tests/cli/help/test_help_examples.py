@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
+from repository import ROOT
 
 from aotc.cli import main as cli
 from aotc.cli.commands import every_command
@@ -72,6 +73,14 @@ def test_every_command_has_two_examples() -> None:
     for name, command in every_command().items():
         assert len(command.examples) == 2, name
         assert all(f"{each} ".startswith(f"aotc {name} ") for each in command.examples), name
+
+
+def test_the_guide_to_fleets_shows_examples_that_run_here() -> None:
+    page = (ROOT / "docs" / "guides" / "fleet.md").read_text("utf-8")
+    block = r"<!-- run by: tests/cli/help/test_help_examples.py -->\n```sh\n(.*?)```"
+    shown = [call for found in re.findall(block, page, re.DOTALL) for call in found.splitlines()]
+    assert shown
+    assert set(shown) <= {call for _, call in EXAMPLES}
 
 
 @pytest.mark.parametrize(("name", "call"), EXAMPLES, ids=[call for _, call in EXAMPLES])

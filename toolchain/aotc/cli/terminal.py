@@ -268,17 +268,19 @@ def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARAC
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 
+    if mood := getattr(text, "mood", ""):
+        style = f"{style} {_COLOURS[mood]}".strip()
     lines = (text,) if isinstance(text, str) else text
-    shown = [
-        Text(
-            f"{indent}{printable(line, limit)}",
-            style=f"{style} {_COLOURS.get(getattr(line, 'mood', ''), '')}".strip(),
-        )
-        for line in lines[:_MAX_ROWS]
-    ]
+    shown = [f"{indent}{printable(line, limit)}" for line in lines[:_MAX_ROWS]]
     if len(lines) > _MAX_ROWS:
-        shown.append(Text(f"{indent}and {len(lines) - _MAX_ROWS} more", style=style))
-    return shown[0] if len(shown) == 1 else Text("\n").join(shown)
+        shown.append(f"{indent}and {len(lines) - _MAX_ROWS} more")
+    made = Text("\n".join(shown), style=style)
+    start = 0
+    for line, said in zip(lines, shown, strict=False):
+        if lines is text and (mood := getattr(line, "mood", "")):
+            made.stylize(_COLOURS[mood], start, start + len(said))
+        start += len(said) + 1
+    return made
 
 
 class _Columns:

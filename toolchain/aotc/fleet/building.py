@@ -13,6 +13,7 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import translated_errors
 from aotc.base.files.folders import MANIFEST
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.files.replacing import NEW
 from aotc.base.files.work_folders import work_folder
 from aotc.base.progress import Progress, Reporter
@@ -35,7 +36,7 @@ from aotc.spec.fleet import (
     FleetReport,
     MergedArtifact,
 )
-from aotc.spec.json import strict_json
+from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
@@ -282,7 +283,8 @@ class _Run:
             output.require_signer(own_anchors(self.signer, "who signs the fleet"))
             with work_folder(place) as work:
                 _move(built, work / NEW)
-                manifest = decode(Manifest, strict_json((work / NEW / MANIFEST).read_bytes()))
+                content = read_at_most(work / NEW / MANIFEST, MAX_JSON_BYTES)
+                manifest = decode(Manifest, strict_json(content))
                 output.deliver(work / NEW, manifest, work, None)
 
     # Cells of one model as one artifact.
@@ -353,7 +355,8 @@ def _move(built: Path, place: Path) -> None:
             if each.is_dir():
                 target.mkdir()
             else:
-                shutil.copyfile(each, target)
+                with open_plain(each) as source, target.open("xb") as copy:
+                    shutil.copyfileobj(source, copy)
 
 
 def _id_at(place: Path) -> str:

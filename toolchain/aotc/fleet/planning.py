@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import read_at_most
 from aotc.base.progress import Reporter
 from aotc.base.records import record, replace
 from aotc.fleet.cell_jobs import FORESEE, MODEL, Asked, asked_of, refusals_of
@@ -258,7 +259,8 @@ def _external(path: Path) -> Iterable[str]:
     if importer_of(path) is not None:
         return ()
     try:
-        found = InMemory(path.read_bytes()) if path.stat().st_size <= _MAX_BYTES else None
+        size = path.stat().st_size
+        found = InMemory(read_at_most(path, size)) if size <= _MAX_BYTES else None
         stated = {
             value
             for each in (references(found) if found is not None else ())

@@ -20,6 +20,7 @@ from typing import ClassVar, Final, Self
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import refusal_of
+from aotc.base.files.reading import read_at_most
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record, replace
 from aotc.fleet.executors.base import OUT, Executor, Job, JobOutcome, Log, call_of
@@ -34,6 +35,7 @@ _SHARE: Final = 0.9
 _MAX_JOBS: Final = 64
 _LOG: Final = "log.txt"
 _SHOWN_LINES: Final = 20
+_MAX_LOG_BYTES: Final = 16 << 20
 
 
 @record
@@ -183,5 +185,6 @@ def _tell(outcome: JobOutcome, log: Log) -> None:
         return
     with suppress(OSError):
         path: Path = outcome.folder.parent / _LOG
-        for line in path.read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]:
+        text = read_at_most(path, _MAX_LOG_BYTES).decode("utf-8", "replace")
+        for line in text.splitlines()[-_SHOWN_LINES:]:
             log(outcome.job.name, line)
