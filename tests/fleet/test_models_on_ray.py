@@ -73,10 +73,8 @@ def test_a_fleet_goes_on_where_its_command_was_killed(
             assert driver.poll() is None, driver.communicate()[0]
             time.sleep(0.05)
         driver.kill()
-    done = {
-        path.parent: path.stat().st_mtime_ns
-        for path in artifacts.glob("*/*/*.aotc/payload/aotc.json")
-    }
+    found = artifacts.glob("*/*/*.aotc/payload/aotc.json")
+    done = {path: path.stat().st_mtime_ns for path in found}
     again = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -61,6 +61,7 @@ _REFUSED_SECONDS: Final = 60.0
 _CLOCK_READINGS: Final = 3
 _JOIN_SECONDS: Final = 10.0
 _DESCRIBE_SECONDS: Final = 120.0
+_ANSWER_SECONDS: Final = 30.0
 # How often nodes that came and went are looked for.
 _LOOK_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 1 << 30
@@ -199,7 +200,7 @@ class RayExecutor(Executor):
                     if isinstance(outcome, JobOutcome):
                         yield outcome
                     else:
-                        looked = 0.0
+                        self._require_alive(ended.node)
                         again = self._after_loss(ended.tried, outcome, log)
                         if isinstance(again, JobOutcome):
                             yield again
@@ -343,6 +344,16 @@ class RayExecutor(Executor):
             except AotcError as error:
                 self._refused.append(error)
                 self._told.append((name, error.line()))
+
+    def _require_alive(self, node: _Node) -> None:
+        """Drop a node that lost a job and does not answer: Ray may take a while to notice."""
+        if node.key not in self._nodes:
+            return
+        try:
+            self._ray.get(self._on(node.key, _clock).remote(), timeout=_ANSWER_SECONDS)
+        except self._ray.exceptions.RayError:
+            del self._nodes[node.key]
+            self._told.append((node.worker.name, "is lost"))
 
     def _accept(self, node: Mapping[str, Any], name: str, described: Any) -> None:
         """Take a node into use; raises AOTC-R052 and R056."""
