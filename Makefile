@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py examples/serve ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-integration test-previous test-sources test-zoo test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-all test-integration test-previous test-sources test-fleet test-zoo test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,15 @@ $(VENV)-sources/.sources: requirements/sources.lock requirements/torch-cpu.lock 
 test-sources: TESTS := tests/sources
 test-sources: $(VENV)-sources/.sources  ## sources of builds (PyTorch, JAX, scikit-learn …), or TESTS=…
 	$(VENV)-sources/bin/$(PYTEST) $(TESTS)
+
+# Ray stands in an environment of its own.
+$(VENV)-fleet/.fleet: requirements/fleet.lock pyproject.toml ci/setup.sh
+	sh ci/setup.sh $(VENV)-fleet fleet $(PYTHON)
+	touch $@
+
+test-fleet: TESTS := tests/fleet
+test-fleet: $(VENV)-fleet/.fleet  ## fleets on a cluster of Ray with several nodes, or TESTS=…
+	$(VENV)-fleet/bin/python -m pytest -q $(TESTS)
 
 test-zoo: $(VENV)-sources/.sources  ## 33 architectures, built with no flags and called at five sizes (half an hour)
 	$(VENV)-sources/bin/python -m pytest -q -m slow tests/sources/test_zoo.py

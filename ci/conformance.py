@@ -229,7 +229,7 @@ def main(arguments: Sequence[str]) -> int:
         PAGE.write_text(page_text(read_report(KEPT)), "utf-8")
         return 0
     from aotc.cli.progress import stages
-    from aotc.tools.check_models import check_models
+    from aotc.fleet.check_models import check_models
 
     folder = CASES / onnx.__version__
     print(f"{write_cases(folder)} cases in {folder}", file=sys.stderr)

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from aotc.fleet.check_models import check_models
 from aotc.graph.wire_count import refuse_costly
-from aotc.tools.check_models import check_models
 from benchmarks.fresh import run_fresh
 from benchmarks.result import Result, Row, at_most
 from benchmarks.workshop import Workshop

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aotc.base.progress import Count, Watcher
     from aotc.base.text import printable
     from aotc.fleet.building import build_fleet
+    from aotc.fleet.check_models import check_models
     from aotc.pipeline.build import build
     from aotc.report.html.artifact_page import write_page
     from aotc.runtime.binding import BoundCall
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from aotc.spec.trust_policy import Signer
     from aotc.spec.variant import Variant
     from aotc.tools.bench import bench
-    from aotc.tools.check_models import check_models
     from aotc.tools.diff.artifacts import diff
     from aotc.tools.export import export
     from aotc.tools.inspect import inspect
@@ -204,7 +204,7 @@ _PUBLIC = {
     "bench": "aotc.tools.bench",
     "build": "aotc.pipeline.build",
     "build_fleet": "aotc.fleet.building",
-    "check_models": "aotc.tools.check_models",
+    "check_models": "aotc.fleet.check_models",
     "diff": "aotc.tools.diff.artifacts",
     "export": "aotc.tools.export",
     "inspect": "aotc.tools.inspect",

@@ -280,7 +280,7 @@ def test_an_interrupt_ends_with_what_is_known(tmp_path: Path) -> None:
 
     def busy() -> set[int]:
         assert process.poll() is None, process.communicate()
-        tried = (tmp_path / "tmp").glob("aotc-check-*/2/.b.aotc.*/build/reference/trying.json")
+        tried = (tmp_path / "tmp").glob("aotc-fleet-*/2-*/.b.aotc.*/build/reference/trying.json")
         return descendants(process.pid) if any(tried) else set()
 
     workers = wait_until(busy)

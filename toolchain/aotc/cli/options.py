@@ -35,6 +35,13 @@ def verified_targets(incomplete: str) -> list[str]:
     return [*target_names(incomplete), *(name for name in ("none",) if name.startswith(incomplete))]
 
 
+def executor_names(incomplete: str) -> list[str]:
+    """The executors whose names begin so."""
+    from aotc.fleet.executors import EXECUTORS
+
+    return [name for name in EXECUTORS if name.startswith(incomplete)]
+
+
 def precision_names(incomplete: str) -> list[str]:
     """The precisions that a build may be asked for."""
     from aotc.spec.precision import WantedPrecision

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -57,7 +57,7 @@ def asked_of(task: Task) -> Asked:
     if target not in (HOST, *builtin_targets()):
         target = shipped("target", target)
     request = {
-        "profile": encode(_with_shipped(task.profile, shipped), full=True),
+        "profile": encode(with_shipped(task.profile, shipped), full=True),
         "target": target,
         "settings": encode(task.settings),
         "trust_source": task.trust_source,
@@ -69,8 +69,11 @@ def asked_of(task: Task) -> Asked:
     return Asked(request=request, files=files)
 
 
-def _with_shipped(profile: Profile, shipped: Any) -> Profile:
-    """The profile with words in place of the paths of its libraries and data."""
+def with_shipped(profile: Profile, shipped: Callable[[str, str], str]) -> Profile:
+    """The profile with words in place of the paths of its libraries and data.
+
+    `shipped` is called with a folder for the file where the job runs, and with its path here.
+    """
     plugins = {
         name: replace(spec, library=shipped(f"profile/plugins-{number}", spec.library))
         for number, (name, spec) in enumerate(profile.plugins.items())

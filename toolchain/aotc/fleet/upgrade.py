@@ -24,6 +24,7 @@ from aotc.base.files.writing import write_atomically
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.fleet.cells import HOST, Task, read_fleet
+from aotc.fleet.check_models import with_larger_fixtures
 from aotc.fleet.runtimes import Runtime, runtime_of
 from aotc.fleet.upgrade_jobs import TURNS
 from aotc.host.probe import probe
@@ -51,7 +52,6 @@ from aotc.spec.upgrade import (
 )
 from aotc.tools.bench_comparison import MIN_ROUNDS, Interval, paired_interval
 from aotc.tools.bench_sides import Plan, block_sizes
-from aotc.tools.check_models import with_larger_fixtures
 from aotc.tools.check_outcomes import outcome_of
 from aotc.tools.found_models import find_models
 from aotc.tools.kept_answers import VALUES, Compared, KeptFolder

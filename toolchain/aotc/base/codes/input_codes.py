@@ -471,6 +471,23 @@ INPUTS: Final[tuple[Row, ...]] = (
      "What became of a cell could not be written into the folder of the fleet's state. The artifact stands; the next run "
      "builds the cell again, from the build cache where it can.",
      "Free space there, or name another folder with --state."),
+    ("AOTC-I170", "Ray cannot be started or joined", INPUT,
+     "'--on ray' starts Ray on this machine, and '--on ray://HOST:PORT' joins the cluster whose head is there; that failed.",
+     "See what is found. The port is that of 'ray start --head --port=6379', and this machine must be a node of the cluster: "
+     "ray start --address=HOST:PORT --num-cpus=0."),
+    ("AOTC-I171", "no token for the cluster", INPUT,
+     "Clusters are joined with Ray's token authentication alone, as who reaches a cluster without it runs code on all of "
+     "its machines.",
+     "Make a token once (ray get-auth-token --generate), have it in ~/.ray/auth_token of each machine, and start each node "
+     "with RAY_AUTH_MODE=token."),
+    ("AOTC-I173", "shared folder cannot be used", INPUT,
+     "AOTC_FLEET_SHARED names a folder that all machines see under one path, for large files. On this machine or on a "
+     "worker it is not there, cannot be written, or is full.",
+     "Mount it on every machine, or unset AOTC_FLEET_SHARED: then all files go through Ray's object store."),
+    ("AOTC-I174", "clocks are apart", FINDING,
+     "The clock of a worker is more than a second from that of the machine that started the fleet. Times in what it signs "
+     "are the worker's. Limits of time are measured on each machine by itself.",
+     "Synchronise the clocks (NTP). A worker whose clock is a minute off is not used: AOTC-R056."),
     ("AOTC-I184", "artifact is not as required on a host", NO,
      "Of the artifacts and hosts of 'aotc fleet verify' one does not have the verdict that --require asks for, or an "
      "artifact runs on none of the hosts. The codes that are named say what the host lacks.",

@@ -240,6 +240,23 @@ LOADING: Final[tuple[Row, ...]] = (
      "each output may go to one input, neither may be padded, and no other input may be in the input's memory.",
      "Give the input the size that the output has: a decoder's caches get a fixed capacity that way. Or pass the output "
      "to the next call yourself."),
+    ("AOTC-R052", "worker's environment differs", NO,
+     "A machine of a cluster has another aotc, Python, onnx, ONNX Runtime or numpy than the one that started the fleet, or "
+     "does not require a token. It is not used: what it builds would not be what is built elsewhere. CPUs, GPUs and "
+     "ONNX Runtime's package for GPUs may differ.",
+     "Install the same versions on it, from one lock file, or take it out of the cluster."),
+    ("AOTC-R053", "job lost its workers", NO,
+     "Each worker that ran the job ended without an answer: killed, out of memory, or with its machine. Other jobs went on.",
+     "See Ray's logs of these machines. If it is memory, state needs.memory_bytes in the fleet's file."),
+    ("AOTC-R054", "files of a job were changed on the way", NO,
+     "A file that a job reads, or that came back of it, does not have the digest that its sender stated.",
+     "Run it again. If it happens again, look for faulty memory, disks or a shared folder without locks."),
+    ("AOTC-R055", "no worker is left", NO,
+     "No machine of the cluster can be used: none has cores, all were refused, or all were lost.",
+     "See the refusals of each machine, mend it, and run the command again: what is finished is not built again."),
+    ("AOTC-R056", "clock of a worker is far off", NO,
+     "What a worker signs has the times of its clock. It is not used while that is more than a minute off.",
+     "Synchronise the clocks (NTP)."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

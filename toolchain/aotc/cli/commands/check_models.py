@@ -10,7 +10,15 @@ import typer
 from aotc.base.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Force, Format, Json, Profile, Reports, positive
+from aotc.cli.options import (
+    Force,
+    Format,
+    Json,
+    Profile,
+    Reports,
+    executor_names,
+    positive,
+)
 
 app = new_app()
 
@@ -81,9 +89,25 @@ def check_models(
             "--cache/--no-cache", help="reuse builds from the user's cache, and add new ones to it"
         ),
     ] = False,
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="NAME[://ADDRESS]",
+            help="executor that builds: local (processes of this machine), or ray",
+            autocompletion=executor_names,
+        ),
+    ] = "local",
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", parser=positive, help="models at the same time")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            parser=positive,
+            help="models at the same time",
+            show_default="1; with --on ray, as many as there is room for",
+        ),
+    ] = None,
     timeout: Annotated[
         int,
         typer.Option(
@@ -120,13 +144,14 @@ def check_models(
     ):
         refuse_existing([output] if output is not None else [], force)
         with needs("check-models", "cpu"):
-            from aotc.tools.check_models import check_models as check
+            from aotc.fleet.check_models import check_models as check
         from aotc.tools.check_outcomes import answers_hold, is_good
 
         answer = check(
             folder,
             profile=profile,
-            jobs=jobs,
+            on=on,
+            jobs=jobs or (1 if on == "local" else None),
             seconds=float(timeout),
             pattern=pattern,
             fixtures=fixtures,

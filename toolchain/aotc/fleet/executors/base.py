@@ -80,6 +80,8 @@ class Executor(ABC):
         """
         self.address = address
         self.jobs = jobs
+        self.begun: Callable[[Job], None] | None = None
+        """What is told that a job starts."""
 
     @abstractmethod
     def __enter__(self) -> Self:

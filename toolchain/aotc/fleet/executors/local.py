@@ -116,6 +116,8 @@ class LocalExecutor(Executor):
                         left, gpus = left - held.memory_bytes, gpus - held.gpus
                         cores = held.cores if most > 1 else ()
                         running[pool.submit(self._perform, job, cores)] = held
+                        if self.begun is not None:
+                            self.begun(job)
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         held, outcome = running.pop(future), future.result()
                         free = sorted((*free, *held.cores))

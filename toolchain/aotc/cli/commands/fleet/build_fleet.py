@@ -11,17 +11,18 @@ import typer
 from aotc.base.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES, AotcError
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import current, examples
-from aotc.cli.options import Force, Format, Json, Reports, SigningKey, positive
+from aotc.cli.options import (
+    Force,
+    Format,
+    Json,
+    Reports,
+    SigningKey,
+    executor_names,
+    positive,
+)
 
 if TYPE_CHECKING:
     from aotc.spec.fleet import FleetPlan, FleetReport
-
-
-def executor_names(incomplete: str) -> list[str]:
-    """The executors whose names begin so."""
-    from aotc.fleet.executors import EXECUTORS
-
-    return [name for name in EXECUTORS if name.startswith(incomplete)]
 
 
 @examples(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files import failures
-from aotc.base.files.reading import open_plain, require_model_file
+from aotc.base.files.reading import require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import field, record, replace
+from aotc.base.records import replace
+from aotc.fleet.building import LOCAL, executor_of
+from aotc.fleet.cell_jobs import with_shipped
+from aotc.fleet.checked_models import CHECK, refused_check
+from aotc.fleet.executors.base import Executor, Job, JobOutcome
+from aotc.fleet.planning import source_of
 from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.pipeline.custom_ops import stage_custom_ops
@@ -24,7 +28,6 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile
 from aotc.spec.profile import FixtureSpec, Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
-from aotc.spec.reports import Refusal
 from aotc.tools import check_outcomes
 from aotc.tools.doctor import tool_versions
 from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
@@ -48,6 +51,8 @@ from aotc.trust import key_files, provenance
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
 # Of one model, at different sizes.
 _KEPT_CALLS: Final = 4
+# Of a job: the build, and the comparison of answers.
+_STEPS, _MARGIN_SECONDS = 2, 60.0
 _PARSED_HERE_BYTES, _COUNTED_HERE_BYTES = 8 << 20, 256 << 20
 
 
@@ -55,7 +60,8 @@ def check_models(
     folder: str | Path,
     *,
     profile: str | Path | Profile = "edge",
-    jobs: int = 1,
+    on: str = LOCAL,
+    jobs: int | None = 1,
     seconds: float = 1800.0,
     pattern: str = "*",
     fixtures: bool = False,
@@ -67,8 +73,9 @@ def check_models(
 ) -> CheckModelsReport:
     """Build every ONNX model below `folder`, and report the outcome of each.
 
-    Up to `jobs` models are built at a time, each in its own process and temporary folder, for at
-    most `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
+    Up to `jobs` models (None: as many as there is room for) are built at a time by the executor
+    `on`, `NAME` or `NAME://ADDRESS`, each in its own process and temporary folder, for at most
+    `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
     artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
     cache.  `pattern` is a glob for names of models.  `against` is the file of an earlier report to
     compare outcomes and answers with, or a folder of kept answers.  `keep_answers` is a folder for
@@ -100,20 +107,26 @@ def check_models(
         kept = KeptFolder(Path(keep_answers), names, renew=renew_answers)
     earlier = _earlier(before, str(against), kept_before, kept, names, chosen)
     versions = tool_versions("aotc check-models")
-    limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
-    asked = chosen if cache else with_larger_fixtures(chosen)
-    request: dict[str, Json] = {"profile": encode(asked, full=True), "cache": cache}
+    limits = replace(chosen.limits, seconds=seconds, parallel=1)
     checks: dict[str, ModelCheck] = {}
     with _temporary_folder() as work:
-        private, public = key_files.generate(work / "key.pem")
-        pem = public.read_text("ascii")
-        request["key"] = str(private)
         host = probe(gpus=False)
         staged = stage_custom_ops(chosen, host, host, work / "custom_ops")
-        custom_ops = tuple(library.file for library in staged)
-        checker = _Checker(request, pem, fixtures, work, limits, earlier, kept, custom_ops)
+        checker = _Checker(
+            chosen if cache else with_larger_fixtures(chosen),
+            cache=cache,
+            fixtures=fixtures,
+            limits=limits,
+            work=work,
+            earlier=earlier,
+            kept=kept,
+            custom_ops=[library.file for library in staged],
+        )
         try:
-            with closing(checker.check_all(found, jobs, progress)) as done_checks:
+            with (
+                executor_of(on, jobs) as executor,
+                closing(checker.check_all(found, executor, progress)) as done_checks,
+            ):
                 for check in done_checks:
                     checks[check.model] = check
         except KeyboardInterrupt:
@@ -177,115 +190,135 @@ def _earlier(
     return tuple(found)
 
 
-@record(kw_only=False)
 class _Checker:
-    """Checks models one after the other or in parallel; `pem` is the public half of the key.
+    """Has models checked by an executor; `pem` is the public half of the key in the file `key`.
 
     `custom_ops` are copies of the profile's libraries of operators.
     """
 
-    request: Json
-    pem: str
-    fixtures: bool
-    work: Path
-    limits: WorkerLimits
-    earlier: tuple[Earlier, ...]
-    kept: KeptFolder | None
-    custom_ops: tuple[Path, ...]
-    answers: AnswersSoFar = field(default_factory=AnswersSoFar)
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        cache: bool,
+        fixtures: bool,
+        limits: WorkerLimits,
+        work: Path,
+        earlier: Sequence[Earlier],
+        kept: KeptFolder | None,
+        custom_ops: Sequence[Path],
+    ) -> None:
+        self.work, self.limits, self.earlier, self.kept = work, limits, earlier, kept
+        self.custom_ops = tuple(custom_ops)
+        self.answers = AnswersSoFar()
+        private, public = key_files.generate(work / "key.pem")
+        key = {"pem": public.read_text("ascii"), "origin": "the key of this check"}
+        self._files = {f"key/{private.name}": private}
+
+        def shipped(place: str, path: str) -> str:
+            name = f"{place}/{Path(path).name}"
+            self._files[name] = Path(path)
+            return f"{{file:{name}}}"
+
+        self._request: Mapping[str, Json] = {
+            "profile": encode(with_shipped(profile, shipped), full=True),
+            "cache": cache,
+            "key": f"{{file:key/{private.name}}}",
+            "keys": [{**key, "development": False}],
+            "custom_ops": [
+                shipped(f"operators-{number}", str(path))
+                for number, path in enumerate(self.custom_ops)
+            ],
+            "limits": encode(limits, full=True),
+            "fixtures": fixtures,
+            "answers": bool(self.earlier) or kept is not None,
+        }
 
     def check_all(
-        self, models: Sequence[FoundModel], jobs: int, progress: Progress | None
+        self, models: Sequence[FoundModel], executor: Executor, progress: Progress | None
     ) -> Generator[ModelCheck, None, None]:
         """Each model's outcome, as soon as it is known."""
-        waiting = list(enumerate(models, 1))[::-1]
-        running: dict[Future[ModelCheck], str] = {}
-        reporter, checked = Reporter(progress), 0
+        reporter = Reporter(progress)
         reporter.begin_items("check", len(models), "models")
-        with ThreadPoolExecutor(jobs) as pool, Sandbox(self.limits) as sandbox:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    number, model = waiting.pop()
-                    step = f"{number}/{len(models)} {model.name}"
-                    reporter.note(step)
-                    running[pool.submit(self._check, model, number, sandbox)] = step
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    check, checked = future.result(), checked + 1
-                    reporter.count(checked, len(models), "models")
-                    reporter.finished(running.pop(future), check.seconds)
-                    yield check
+        jobs: dict[str, tuple[FoundModel, Job]] = {}
+        checked = 0
+        for number, model in enumerate(models, 1):
+            step = f"{number}/{len(models)} {model.name}"
+            refused = self._refused_here(model)
+            if refused is None:
+                jobs[step] = (model, self._job(step, model))
+                continue
+            checked += 1
+            reporter.note(step)
+            reporter.finished(step, 0.0)
+            yield refused
+        reporter.count(checked, len(models), "models")
+        executor.begun = lambda job: reporter.note(job.name)
+        with (
+            # For comparisons with earlier answers, which lie here.
+            Sandbox(self.limits) if self.earlier else nullcontext() as sandbox,
+            closing(executor.run([job for _, job in jobs.values()])) as outcomes,
+        ):
+            for outcome in outcomes:
+                model = jobs[outcome.job.name][0]
+                folder = self.work / str(checked)
+                folder.mkdir()
+                try:
+                    check = self._check(model, outcome, folder, sandbox)
+                except OSError as error:
+                    check = _refused(model, failures.refusal_of(error), folder)
+                finally:
+                    shutil.rmtree(folder, ignore_errors=True)
+                checked += 1
+                reporter.count(checked, len(models), "models")
+                reporter.finished(outcome.job.name, outcome.seconds)
+                yield replace(check, seconds=outcome.seconds)
         reporter.end()
 
-    def _check(self, model: FoundModel, number: int, sandbox: Sandbox) -> ModelCheck:
-        """Build one model, compare its answers, and remove its folder."""
-        started = time.monotonic()
-        folder = self.work / str(number)
-        folder.mkdir()
+    def _refused_here(self, model: FoundModel) -> ModelCheck | None:
+        """The outcome of what is no model, which is known without a process of its own."""
         try:
-            check = self._outcome(model, folder, sandbox)
+            _refuse_junk(model.path.absolute())
+        except AotcError as error:
+            return _refused(model, error, self.work)
         except OSError as error:
-            check = _refused(model, failures.refusal_of(error), folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return replace(check, seconds=time.monotonic() - started)
+            return _refused(model, failures.refusal_of(error), self.work)
+        return None
 
-    def _outcome(self, model: FoundModel, folder: Path, sandbox: Sandbox) -> ModelCheck:
-        artifact = folder / f"{model.path.stem}.aotc"
-        source = str(model.path.absolute())
-        try:
-            _refuse_junk(Path(source))
-        except AotcError as error:
-            return _refused(model, error, folder)
-        request = {
-            **self.request,
-            "model": source,
-            "name": model.name,
-            "artifact": str(artifact),
-            "fixtures": self._fixtures(model, folder / "fixtures"),
-        }
-        try:
-            built = sandbox.run(
-                "aotc.tools.model_sandbox:build_model",
-                request,
-                folder=folder / "build",
-                where=model.path.name,
-            ).value
-        except AotcError as error:
-            return _refused(model, error, folder)
-        check = ModelCheck(
-            model=model.name,
-            outcome="built",
-            verdict=built["verdict"],
-            findings=tuple(built["findings"]),
-            original=self._original(model, built, folder, sandbox),
+    def _job(self, step: str, model: FoundModel) -> Job:
+        source, files, _ = source_of(str(model.path.absolute()))
+        data = {f"data/{path.name}": path.absolute() for path in model.data}
+        return Job(
+            name=step,
+            function=CHECK,
+            request={
+                **self._request,
+                "model": source,
+                "path": str(model.path.absolute()),
+                "name": model.name,
+                "data": [f"{{file:{name}}}" for name in data],
+            },
+            files={**self._files, **files, **data},
+            # Each step is held to its own limit.
+            seconds=_STEPS * self.limits.seconds + _MARGIN_SECONDS,
         )
-        if not model.data:
+
+    def _check(
+        self, model: FoundModel, outcome: JobOutcome, folder: Path, sandbox: Sandbox | None
+    ) -> ModelCheck:
+        """The outcome of a model; its answers are compared with earlier ones, and kept."""
+        if outcome.error is not None:
+            return _refused(model, outcome.error, folder)
+        check = decode(ModelCheck, outcome.value["check"])
+        built = outcome.value["built"]
+        if built is None:
             return check
-        data = [str(data_set.absolute()) for data_set in model.data]
-        key = {"pem": self.pem, "origin": "the key of this check", "development": False}
-        request = {
-            **{"artifact": str(artifact), "keys": [key], "model": source, "data": data},
-            "custom_ops": [str(path) for path in self.custom_ops],
-        }
-        try:
-            found = sandbox.run(
-                "aotc.tools.model_sandbox:compare_answers",
-                request,
-                folder=folder / "answers",
-                where=model.path.name,
-            ).value
-        except AotcError as error:
-            found = {"answers": "refused", **error.to_dict()}
-        return replace(
-            check,
-            answers=found["answers"],
-            code=found.get("code", ""),
-            compared=len(data),
-            **_refusal_fields(found, folder),
-        )
+        assert outcome.folder is not None
+        built["files"] = {sha256: str(outcome.folder / sha256) for sha256 in built["files"]}
+        return replace(check, original=self._original(model, built, folder, sandbox))
 
     def _original(
-        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox
+        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox | None
     ) -> ModelAnswers:
         """What the original model answers now; it is compared with earlier answers, and kept."""
         now = decode(ModelAnswers, built["original"])
@@ -305,6 +338,7 @@ class _Checker:
                 "values": str(before.values.absolute()) if before.values is not None else None,
                 "model": str(model.path.absolute()),
             }
+            assert sandbox is not None
             try:
                 found = sandbox.run(
                     "aotc.tools.kept_answers:compare_job",
@@ -320,18 +354,6 @@ class _Checker:
         if self.kept is not None and not self.kept.has(model.name):
             self.kept.add(now, built["files"])
         return self.answers.shortened(now)
-
-    def _fixtures(self, model: FoundModel, folder: Path) -> str | None:
-        """A folder of the model's test data for its build; None if there is none to give."""
-        if not self.fixtures:
-            return None
-        for data_set in model.data:
-            for file in sorted(data_set.glob("input_*.pb")):
-                (folder / data_set.name).mkdir(parents=True, exist_ok=True)
-                target = folder / data_set.name / file.name
-                with open_plain(file) as source, target.open("wb") as copy:
-                    shutil.copyfileobj(source, copy)
-        return str(folder) if folder.is_dir() else None
 
 
 def _refuse_junk(path: Path) -> None:
@@ -352,23 +374,7 @@ def _refuse_junk(path: Path) -> None:
 
 def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
     """The outcome of a model that was not built."""
-    return ModelCheck(
-        model=model.name,
-        outcome=check_outcomes.outcome_of(error.code),
-        code=error.code,
-        other_refusals=tuple(
-            Refusal(code=each.code, fix=each.fix, **_refusal_fields(each.to_dict(), folder))
-            for each in error.every()
-            if each is not error
-        ),
-        **_refusal_fields(error.to_dict(), folder),
-    )
-
-
-def _refusal_fields(error: Json, folder: Path) -> dict[str, Any]:
-    """The texts of a refusal, without the name of the temporary folder."""
-    names = ("what", "where", "expected", "found")
-    return {name: error.get(name, "").replace(f"{folder}/", "") for name in names}
+    return refused_check(model.name, error, {f"{folder}/": ""})
 
 
 def _split_external_data(

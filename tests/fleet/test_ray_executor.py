@@ -1,0 +1,439 @@
+"""The executor `ray` on a cluster of real nodes: a head, and nodes as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from ray_cluster import Cluster
+
+import aotc.fleet.executors.ray as executor_module
+from aotc.base.errors import AotcError
+from aotc.fleet.executors.base import Job, JobOutcome
+from aotc.fleet.executors.ray import RayExecutor
+from aotc.spec.fleet import Needs
+
+if find_spec("ray") is None:
+    pytest.skip("Ray is not installed: make test-fleet", allow_module_level=True)
+
+Lines = list[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def joined(cluster: Cluster) -> Iterator[RayExecutor]:
+    with RayExecutor(cluster.address) as executor:
+        yield executor
+
+
+def outcomes_of(executor: RayExecutor, *jobs: Job, log: Lines | None = None) -> list[JobOutcome]:
+    told = log if log is not None else []
+    found = list(executor.run(jobs, lambda name, line: told.append((name, line))))
+    return sorted(found, key=lambda outcome: outcome.job.name)
+
+
+def a_job(
+    name: str, function: str = "echo", /, needs: Needs | None = None, **request: object
+) -> Job:
+    return Job(
+        name=name,
+        function=f"given_jobs:{function}",
+        request={"text": name, **request},  # type: ignore[dict-item]
+        needs=needs or Needs(),
+    )
+
+
+def worker_of(outcome: JobOutcome) -> str:
+    assert outcome.error is None
+    assert outcome.worker is not None
+    return outcome.worker.name
+
+
+def test_nodes_describe_themselves(joined: RayExecutor) -> None:
+    found = {worker.name: worker for worker in joined.workers()}
+    assert set(found) == {"xeon", "epyc", "gpu"}
+    assert found["xeon"].serves.resources == {"xeon": 1.0}
+    assert found["xeon"].serves.cpus == 2.0
+    assert found["gpu"].serves.num_gpus == 1.0
+    assert found["xeon"].sources
+    assert {"aotc", "python", "onnx", "onnxruntime", "numpy"} <= set(found["xeon"].versions)
+    assert abs(found["xeon"].clock_offset_seconds) < 0.5
+
+
+def test_what_a_job_leaves_and_says_comes_back(joined: RayExecutor) -> None:
+    told: Lines = []
+    seen = []
+    jobs = [a_job("one"), a_job("two")]
+    for outcome in joined.run(jobs, lambda name, line: told.append((name, line))):
+        assert outcome.folder is not None
+        seen.append(outcome.folder)
+        assert outcome.value == {"text": outcome.job.name, "gpus": ""}
+        assert (outcome.folder / "below" / "text").read_text() == outcome.job.name
+        assert (outcome.folder / "empty").read_bytes() == b""
+        assert (outcome.attempts, outcome.error) == (1, None)
+        assert outcome.peak_memory_bytes is not None
+        assert outcome.peak_memory_bytes > 1 << 20
+    assert not any(folder.exists() for folder in seen)
+    assert {("one", "says one"), ("two", "says two")} <= set(told)
+
+
+def test_jobs_run_where_their_needs_are_served(joined: RayExecutor) -> None:
+    needs = {
+        "epyc": Needs(resources={"epyc": 1}),
+        "gpu": Needs(num_gpus=1),
+        "xeon": Needs(resources={"xeon": 1}),
+    }
+    found = outcomes_of(joined, *(a_job(name, needs=need) for name, need in needs.items()))
+    assert [worker_of(outcome) for outcome in found] == ["epyc", "gpu", "xeon"]
+    assert found[1].value == {"text": "gpu", "gpus": "0"}
+
+
+def test_jobs_run_on_the_workers_that_they_name(joined: RayExecutor) -> None:
+    jobs = [Job(name=f"{n}", function="given_jobs:echo", request={"text": ""}) for n in range(4)]
+    found = outcomes_of(joined, *(Job(**_fields(job), workers=("epyc",)) for job in jobs))
+    assert [worker_of(outcome) for outcome in found] == ["epyc"] * 4
+
+
+def _fields(job: Job) -> dict[str, object]:
+    return {"name": job.name, "function": job.function, "request": job.request}
+
+
+def test_every_worker_is_asked(joined: RayExecutor) -> None:
+    found = joined.ask(a_job("asked"))
+    assert {name: worker_of(outcome) for name, outcome in found.items()} == {
+        name: name for name in ("xeon", "epyc", "gpu")
+    }
+
+
+def test_what_nobody_serves_is_told_before_anything_runs(joined: RayExecutor) -> None:
+    assert joined.refusal(Needs(resources={"xeon": 1})) is None
+    refused = joined.refusal(Needs(cpus=64))
+    assert refused is not None
+    assert {error.where for error in refused.every()} == {"xeon", "epyc", "gpu"}
+    assert "the cell needs: cpus" in refused.what
+    (outcome,) = outcomes_of(joined, a_job("tpu", needs=Needs(resources={"tpu": 1})))
+    assert outcome.error is not None
+    assert outcome.error.code == "AOTC-I164"
+
+
+def test_a_jobs_own_error_ends_it(joined: RayExecutor, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    told: Lines = []
+    failing = a_job("failing", "refuse", runs=str(runs))
+    found = outcomes_of(joined, failing, a_job("other"), log=told)
+    assert found[0].error is not None
+    assert found[0].error.line() == "AOTC-N001 the gate fails [here]"
+    assert (found[0].attempts, found[1].error) == (1, None)
+    assert runs.read_text() == "x"
+
+
+def test_a_job_is_ended_at_its_time(joined: RayExecutor, tmp_path: Path) -> None:
+    job = a_job("slow", "wait", folder=str(tmp_path))
+    request = {**job.request, "name": "slow"}
+    late = Job(name="slow", function=job.function, request=request, seconds=0.5)
+    (outcome,) = outcomes_of(joined, late)
+    assert outcome.error is not None
+    assert outcome.error.code == "AOTC-I014"
+
+
+def test_a_file_of_many_jobs_travels_to_a_node_once(joined: RayExecutor, tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(os.urandom(2 << 20))
+    before = len(joined._sent)
+    jobs = [
+        Job(
+            name=f"{number}",
+            function="given_jobs:size",
+            request={"file": "{file:model/weights}"},
+            files={"model/weights": file},
+        )
+        for number in range(4)
+    ]
+    found = outcomes_of(joined, *jobs)
+    assert [outcome.value for outcome in found] == [2 << 20] * 4
+    assert len(joined._sent) == before + 1
+    # Gone from the object store, it is still where it was, in the cache of a node.
+    where = worker_of(found[0])
+    joined._sent.clear()
+    joined._sent[joined._digests[(str(file), 2 << 20, file.stat().st_mtime_ns)]] = (
+        2 << 20,
+        (None,),
+    )
+    (outcome,) = outcomes_of(joined, Job(**{**_all(jobs[0]), "workers": (where,)}))
+    assert outcome.value == 2 << 20
+    joined._sent.clear()
+
+
+def _all(job: Job) -> dict[str, object]:
+    return {**_fields(job), "files": job.files}
+
+
+def started(folder: Path, count: int) -> list[int]:
+    """Process ids of jobs that wait, the first one first, when there are `count` of them."""
+    while True:
+        found = sorted(folder.glob("*-*"), key=lambda path: path.stat().st_mtime_ns)
+        if len(found) >= count:
+            return [int(path.name.rpartition("-")[2]) for path in found]
+        time.sleep(0.02)
+
+
+def kill_worker_of(job: int) -> None:
+    """Kill the process of Ray's that runs a job in a process below it."""
+    while not Path(f"/proc/{job}/cmdline").read_bytes().startswith(b"ray::"):
+        job = _parent(job)
+        assert job > 1
+    os.kill(job, signal.SIGKILL)
+
+
+def in_background(call: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def test_a_lost_process_loses_one_run(joined: RayExecutor, tmp_path: Path) -> None:
+    jobs = [a_job(f"{n}", "wait", folder=str(tmp_path), name=f"{n}") for n in range(3)]
+
+    def kill() -> None:
+        kill_worker_of(started(tmp_path, 3)[0])
+        while len(list(tmp_path.glob("*-*"))) < 4:
+            time.sleep(0.02)
+        (tmp_path / "go").touch()
+
+    thread = in_background(kill)
+    told: Lines = []
+    found = outcomes_of(joined, *jobs, log=told)
+    thread.join()
+    assert [outcome.error for outcome in found] == [None] * 3
+    assert sorted(outcome.attempts for outcome in found) == [1, 1, 2]
+    assert [line for _, line in told if "lost" in line] == [
+        "its worker was lost: WorkerCrashedError"
+    ]
+
+
+def _parent(process: int) -> int:
+    text = Path(f"/proc/{process}/stat").read_text()
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def test_a_job_that_loses_all_its_workers_fails_alone(joined: RayExecutor, tmp_path: Path) -> None:
+    victim = a_job("0", "wait", folder=str(tmp_path), name="victim")
+
+    def kill() -> None:
+        for count in range(1, executor_module.MAX_ATTEMPTS + 1):
+            kill_worker_of(started(tmp_path, count)[-1])
+
+    thread = in_background(kill)
+    found = outcomes_of(joined, victim, a_job("1"))
+    thread.join()
+    assert found[0].error is not None
+    assert found[0].error.line() == (
+        "AOTC-R053 the job lost its worker 3 times [0] (found WorkerCrashedError)"
+    )
+    assert (found[0].attempts, found[1].error) == (3, None)
+
+
+_DRIVER = """
+import sys
+from aotc.fleet.executors.base import Job
+from aotc.fleet.executors.ray import RayExecutor
+
+address, folder = sys.argv[1:]
+with RayExecutor(address) as executor:
+    jobs = [
+        Job(name=f"{n}", function="given_jobs:wait", request={"folder": folder, "name": f"{n}"})
+        for n in range(2)
+    ]
+    for outcome in executor.run(jobs):
+        print(outcome.job.name, outcome.error, flush=True)
+"""
+
+
+def test_jobs_end_with_their_driver(cluster: Cluster, tmp_path: Path) -> None:
+    """And nothing of it is in the way of the next one."""
+    words = [sys.executable, "-c", _DRIVER, cluster.address, str(tmp_path)]
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    environment = {**cluster.environment, "PYTHONPATH": paths}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as driver:
+        pids = started(tmp_path, 2)
+        driver.kill()
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        time.sleep(0.05)
+    for left in tmp_path.glob("*-*"):
+        left.unlink()
+    (tmp_path / "go").touch()
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.split()) == ["0", "1", "None", "None"], done.stderr
+
+
+def test_a_lost_node_loses_its_runs_alone(
+    cluster: Cluster, joined: RayExecutor, tmp_path: Path
+) -> None:
+    cluster.add("doomed", ['--resources={"doomed": 1}'])
+    cluster.wait_for("doomed")
+    joined._look()
+    jobs = [a_job(f"{n}", "wait", folder=str(tmp_path), name=f"{n}") for n in range(8)]
+
+    def kill() -> None:
+        started(tmp_path, 8)
+        cluster.kill("doomed")
+        # There is room for the lost ones when others have ended.
+        (tmp_path / "go").touch()
+
+    thread = in_background(kill)
+    told: Lines = []
+    found = outcomes_of(joined, *jobs, log=told)
+    thread.join()
+    assert [outcome.error for outcome in found] == [None] * 8
+    assert sorted(outcome.attempts for outcome in found) == [1] * 6 + [2] * 2
+    assert "doomed" not in {worker_of(outcome) for outcome in found}
+    assert ("doomed", "is lost") in told
+    refused = joined.refusal(Needs(resources={"doomed": 1}))
+    assert refused is not None
+
+
+# -- nodes that are not as this machine
+
+
+def refusal_of(executor: RayExecutor, name: str) -> str:
+    (found,) = [error for error in executor._refused if error.where == name]
+    return found.line()
+
+
+def test_another_aotc_is_refused_by_name(
+    cluster: Cluster, joined: RayExecutor, tmp_path: Path
+) -> None:
+    package = Path(executor_module.__file__).parents[2]
+    shutil.copytree(package, tmp_path / "aotc", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "aotc" / "graph" / "model.py").open("a") as module:
+        module.write("\n# Changed.\n")
+    cluster.add("other", environment={"PYTHONPATH": str(tmp_path)})
+    cluster.wait_for("other")
+    joined._look()
+    assert refusal_of(joined, "other").startswith(
+        "AOTC-R052 the worker's environment differs [other] (expected aotc's sources "
+    )
+    assert "other" not in {worker.name for worker in joined.workers()}
+    (outcome,) = outcomes_of(joined, a_job("goes on"))
+    assert outcome.error is None
+    cluster.kill("other")
+
+
+_CLOCK = """
+import time
+
+_true = time.time
+time.time = lambda: _true() + {seconds}
+"""
+
+
+@pytest.mark.parametrize("seconds", [5, 90])
+def test_clocks_apart_are_told_or_refused(
+    cluster: Cluster, joined: RayExecutor, tmp_path: Path, seconds: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_CLOCK.format(seconds=seconds))
+    name = f"ahead-{seconds}"
+    paths = f"{tmp_path}{os.pathsep}{Path(executor_module.__file__).parents[3]}"
+    cluster.add(name, environment={"PYTHONPATH": paths})
+    cluster.wait_for(name)
+    joined._look()
+    found = {worker.name: worker for worker in joined.workers()}
+    if seconds == 5:
+        assert 4 < found[name].clock_offset_seconds < 6
+        told: Lines = []
+        outcomes_of(joined, log=told)
+        assert (
+            name,
+            "AOTC-I174 the clocks are 5.0 s apart; times of this worker are later",
+        ) in told
+    else:
+        assert refusal_of(joined, name) == (
+            f"AOTC-R056 the clock of a worker is too far off [{name}] "
+            "(expected at most 60 s; found +90.0 s)"
+        )
+    cluster.kill(name)
+
+
+def test_a_full_disk_of_one_node(cluster: Cluster, joined: RayExecutor) -> None:
+    small = cluster.folder / "small"
+    script = f'mount -t tmpfs -o size=4m tmpfs {small} && exec "$@"'
+    for unshare in (["unshare", "-m"], ["unshare", "-mr"]):
+        probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+        if shutil.which("unshare") and not subprocess.run(probe, capture_output=True).returncode:
+            break
+    else:
+        pytest.skip("a file system to fill cannot be mounted here")
+    cluster.add("small", prefix=[*unshare, "sh", "-c", script, "sh"])
+    cluster.wait_for("small")
+    joined._look()
+    jobs = [
+        Job(name="0", function="given_jobs:fill", request={"mib": 8}, workers=("small",)),
+        Job(name="1", function="given_jobs:fill", request={"mib": 8}, workers=("xeon",)),
+        Job(name="2", function="given_jobs:fill", request={"mib": 1}, workers=("small",)),
+    ]
+    found = outcomes_of(joined, *jobs)
+    assert found[0].error is not None
+    assert found[0].error.code == "AOTC-I018"
+    assert found[0].worker is not None
+    assert found[0].worker.name == "small"
+    assert [outcome.value for outcome in found[1:]] == ["written", "written"]
+    cluster.kill("small")
+
+
+# -- what cannot be joined
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("head", "AOTC-I170 the address of a cluster is HOST:PORT [--on ray://head]"),
+        (
+            "127.0.0.1:1",
+            "AOTC-I170 Ray could not be joined [--on ray://127.0.0.1:1] (found "
+            "[Errno 111] Connection refused)",
+        ),
+    ],
+)
+def test_no_cluster_there(monkeypatch: pytest.MonkeyPatch, address: str, expected: str) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "x")
+    with pytest.raises(AotcError) as caught, RayExecutor(address):
+        pass
+    assert caught.value.line() == expected
+
+
+def test_without_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(AotcError) as caught, RayExecutor("head:6379"):
+        pass
+    assert caught.value.code == "AOTC-I171"
+    assert caught.value.found == "RAY_AUTH_MODE=token"
+    assert str(tmp_path / ".ray" / "auth_token") in caught.value.expected
+
+
+def test_with_another_token(cluster: Cluster, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _DRIVER, cluster.address, str(tmp_path)]
+    paths = os.pathsep.join(filter(None, sys.path))
+    environment = {**cluster.environment, "PYTHONPATH": paths, "RAY_AUTH_TOKEN": "0" * 64}
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "(found its head refuses the token)" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_shared_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AOTC_FLEET_SHARED", str(tmp_path / "missing"))
+    with pytest.raises(AotcError) as caught, RayExecutor():
+        pass
+    assert caught.value.line().startswith("AOTC-I173 the shared folder cannot be used [")
