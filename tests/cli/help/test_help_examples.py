@@ -76,7 +76,7 @@ def test_every_command_has_two_examples() -> None:
 
 
 def test_the_guide_to_fleets_shows_examples_that_run_here() -> None:
-    page = (ROOT / "docs" / "guides" / "fleet.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "pipeline" / "fleet.md").read_text("utf-8")
     block = r"<!-- run by: tests/cli/help/test_help_examples.py -->\n```sh\n(.*?)```"
     shown = [call for found in re.findall(block, page, re.DOTALL) for call in found.splitlines()]
     assert shown
