@@ -62,7 +62,7 @@ def curves(measured: Mapping[str, Any]) -> dict[str, Curve]:
     cells: list[float] = measured["built"]["cell_seconds"]
     driver: float = measured["driver_cpu_seconds_by_cell"]
     overhead: float = measured["overhead_seconds"]
-    found = {}
+    found: dict[str, Curve] = {}
     for name, (size, factor) in MODELS.items():
         seconds = [factor * each for each in cells]
         alone = sum(seconds)
