@@ -1,9 +1,10 @@
 """How many workers a fleet can use: a simulation with measured times of cells, drawn as SVG.
 
-`python -m benchmarks.fleet.speed_up [--cells FILE] [--write]`: FILE is what `ray_overhead --models`
-kept.  Cells are given to the worker that is free next, the longest first, as a fleet does.  A cell
-costs the driver, which serves one message at a time: it places the cell, puts the model into the
-object store, reads what comes back and verifies it.  Then come what all workers share:
+`python -m benchmarks.fleet.speed_up [--measured FILE] [--write]`: FILE is what `ray_overhead
+--models` kept with one worker; a thousand cells are made of it.  Cells are given to the worker that
+is free next, the longest first, as a fleet does.  A cell costs the driver, which serves one message
+at a time: it places the cell, puts the model into the object store, reads what comes back and
+verifies it.  Then comes what all workers share:
 
 - the object store, from which every model leaves the driver's machine once for each worker;
 - the registry or store that takes artifacts, at one connection;
@@ -25,6 +26,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "pictures" / "fleet-speed-up.svg"
 MEASURED: Final = Path(__file__).with_name("measured.json")
+_CELLS: Final = 1000
 WORKERS: Final = (1, 2, 4, 8, 16, 32, 64)
 # Of a network of 10 Gbit/s, and of a connection to a registry.
 NETWORK_BYTES: Final = 1.25e9
@@ -62,9 +64,9 @@ def curves(measured: Mapping[str, Any]) -> dict[str, Curve]:
     cells: list[float] = measured["built"]["cell_seconds"]
     driver: float = measured["driver_cpu_seconds_by_cell"]
     overhead: float = measured["overhead_seconds"]
-    found = {}
+    found: dict[str, Curve] = {}
     for name, (size, factor) in MODELS.items():
-        seconds = [factor * each for each in cells]
+        seconds = [factor * each for each in cells] * (_CELLS // len(cells))
         alone = sum(seconds)
         mean = alone / len(seconds)
         carried = size / NETWORK_BYTES

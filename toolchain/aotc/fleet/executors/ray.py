@@ -498,10 +498,11 @@ class RayExecutor(Executor):
         except StopIteration:
             return RuntimeError("it ended before its job")
         except self._ray.exceptions.RayTaskError as error:
-            raise AotcError(
-                "AOTC-R999", str(error).strip().splitlines()[-1], where=job.name
-            ) from error
+            last = str(error).strip().splitlines()[-1]
+            broken = AotcError("AOTC-R999", last, where=job.name)
+            return JobOutcome(job=job, error=broken, worker=running.node.worker)
         except self._ray.exceptions.RayError as error:
+            assert isinstance(error, Exception)
             return error
         kind = message[0]
         try:
