@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-import aotc.fleet.carrying as carrying
+import aotc.fleet.executors.carrying as carrying
 from aotc.base.errors import AotcError
-from aotc.fleet.carrying import Carried, Ended, Message, Order, Received, files_of, run_order
+from aotc.fleet.executors.carrying import (
+    Carried,
+    Ended,
+    Message,
+    Order,
+    Received,
+    files_of,
+    run_order,
+)
 from aotc.fleet.executors.base import Job
 from aotc.spec.codec import Json
 from aotc.spec.profile import WorkerLimits

@@ -6,7 +6,7 @@ job whose worker was lost is given to another one; a job that ends in an error o
 
     Ray's task (`_serve`)  →  a process forked for the job, within limits  →  messages back
 
-Files come and go as `aotc.fleet.carrying` says.
+Files come and go as `aotc.fleet.executors.carrying` says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import file_sha256
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record, replace
-from aotc.fleet.carrying import (
+from aotc.fleet.executors.carrying import (
     SHARED_BYTES,
     Carried,
     Ended,
@@ -56,6 +56,7 @@ SHARED_VARIABLE: Final = "AOTC_FLEET_SHARED"
 """A folder that all machines of a cluster see under one path, for large files."""
 MAX_ATTEMPTS: Final = 3
 # A clock that is further off is told of, or refused: what the worker signs would have its times.
+_CLOCKS: Final = "AOTC-I174"
 _TOLD_SECONDS: Final = 1.0
 _REFUSED_SECONDS: Final = 60.0
 _CLOCK_READINGS: Final = 3
@@ -378,7 +379,7 @@ class RayExecutor(Executor):
                 found=f"{offset:+.1f} s",
             )
         if abs(offset) > _TOLD_SECONDS:
-            line = f"AOTC-I174 the clocks are {abs(offset):.1f} s apart; times of this worker "
+            line = f"{_CLOCKS} the clocks are {abs(offset):.1f} s apart; times of this worker "
             self._told.append((name, f"{line}are {'later' if offset > 0 else 'earlier'}"))
         serves = _serves(node["Resources"], worker)
         self._nodes[node["NodeID"]] = _Node(

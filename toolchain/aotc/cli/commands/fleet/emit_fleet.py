@@ -24,7 +24,11 @@ def emit(
     *,
     form: Annotated[
         Literal["github", "gitlab", "kubernetes"],
-        typer.Option("--form", help="system that is to build the fleet"),
+        typer.Option(
+            "--form",
+            metavar="SYSTEM",
+            help="system that builds the fleet: github, gitlab or kubernetes",
+        ),
     ],
     shards: Annotated[
         int,

@@ -62,7 +62,9 @@ def verify(
         Literal["none", "some", "degraded", "optimal"],
         typer.Option(
             "--require",
-            help="the least of each artifact on each host; some: it runs on one of them",
+            metavar="VERDICT",
+            help="the least of each artifact on each host: none, degraded or optimal; some: it "
+            "runs on one of them",
         ),
     ] = "degraded",
     trust: Trust = None,

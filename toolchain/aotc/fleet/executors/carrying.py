@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
@@ -110,6 +109,12 @@ def pieces_of(path: Path) -> Iterator[bytes]:
             yield piece
 
 
+def _copy(source: Path, target: Path) -> None:
+    with target.open("xb") as file:
+        for piece in pieces_of(source):
+            file.write(piece)
+
+
 def share(path: Path, name: str, shared: Path) -> None:
     """Have a file in the shared folder by a name, which is its digest; raises AOTC-I173."""
     place = shared / name
@@ -117,7 +122,7 @@ def share(path: Path, name: str, shared: Path) -> None:
         return
     draft = shared / f".{name}-{secrets.token_hex(4)}"
     try:
-        shutil.copyfile(path, draft)
+        _copy(path, draft)
         draft.replace(place)
     except OSError as error:
         with suppress(OSError):
@@ -142,7 +147,7 @@ class Received:
             if kind == "shared":
                 self.close()
                 found = self._shared / rest[0]
-                shutil.copyfile(found, place)
+                _copy(found, place)
                 with suppress(OSError):
                     found.unlink()
                 return
