@@ -11,6 +11,7 @@ import pytest
 
 import aotc.fleet.executors.carrying as carrying
 from aotc.base.errors import AotcError
+from aotc.fleet.executors.base import Job
 from aotc.fleet.executors.carrying import (
     Carried,
     Ended,
@@ -20,7 +21,6 @@ from aotc.fleet.executors.carrying import (
     files_of,
     run_order,
 )
-from aotc.fleet.executors.base import Job
 from aotc.spec.codec import Json
 from aotc.spec.profile import WorkerLimits
 from aotc.tools.model_sandbox import Sandbox

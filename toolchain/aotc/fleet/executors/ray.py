@@ -33,6 +33,7 @@ from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import file_sha256
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record, replace
+from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.executors.carrying import (
     SHARED_BYTES,
     Carried,
@@ -46,7 +47,6 @@ from aotc.fleet.executors.carrying import (
     run_order,
     share,
 )
-from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.hosts import describe_host, unserved, usable_processors
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.fleet import Needs, WorkerDescription
