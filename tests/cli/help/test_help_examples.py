@@ -58,8 +58,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'{{"x": [{size}, {FEATURES}]}}\n' for size in (1, 1, 2, 4)]
     (folder / "traffic.jsonl").write_text("".join(lines))
     (folder / "password.txt").write_text("correct horse\n")
-    fleet = "schema: aotc.fleet/1\nname: shop\nmodels: ['models/*.onnx']\n"
-    (folder / "fleet.yaml").write_text(fleet)
     for words in MADE:
         made = aotc.plain(*words.split())
         assert made.status == 0, made
