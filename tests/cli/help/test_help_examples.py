@@ -31,6 +31,7 @@ MADE = (
     # With this user's development key, too.
     "sign model.aotc --trust release.pub",
     "build model.onnx --dim batch=1..8 -o other.aotc",
+    "build model.onnx --dim batch=1..8 --target linux-x86-64 -o portable.aotc",
     "pack model.aotc -o release.aotc.zip",
     "trust init --name prod --signer release=release.pub -o trust.yaml",
     "profile learn traffic.jsonl --model model.onnx --seconds 1 --save-costs costs.json",

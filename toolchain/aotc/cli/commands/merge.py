@@ -31,7 +31,7 @@ app = new_app()
 @exclusive("--allow-expired", "--keyless")
 @bare("--release", "tag")
 @examples(
-    "aotc merge model.aotc other.aotc -o both.aotc",
+    "aotc merge portable.aotc other.aotc -o both.aotc",
     "aotc merge model.aotc other.aotc -o signed.aotc --key release.pem --json",
 )
 def merge(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @examples(
     "aotc fleet verify model.aotc --targets host,linux-x86-64 --key release.pub",
-    "aotc fleet verify *.aotc --key release.pub --require optimal --report matrix.html",
+    "aotc fleet verify model.aotc --key release.pub --require optimal --report matrix.html",
 )
 def verify(
     artifacts: Annotated[
