@@ -103,6 +103,29 @@ def require_agreement(inputs: Sequence[Input]) -> None:
         _compare("AOTC-I178", "the artifacts promise different things", first, other, _promises)
 
 
+def require_one_name(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> None:
+    """Raise AOTC-I182 if a build is in two of the inputs, and its variants would be here twice.
+
+    `names` are those of each input's variants here.
+    """
+    found: dict[str, tuple[Input, Mapping[str, str]]] = {}
+    for each, renamed in zip(inputs, names, strict=True):
+        itself = {each.artifact_id: {name: name for name in renamed}}
+        parts = {proof.artifact_id: proof.variants for proof in each.evidence.merged}
+        for artifact_id, variants in (parts or itself).items():
+            called = {old: renamed[name] for name, old in variants.items()}
+            other, before = found.setdefault(artifact_id, (each, called))
+            if before != called:
+                raise AotcError(
+                    "AOTC-I182",
+                    "a build is in two of the artifacts, which call its variants differently",
+                    where=f"{other.path}, {each.path}: sha256-{artifact_id}",
+                    expected=_shown(before, called),
+                    found=_shown(called, before),
+                    fix="Merge each build once: leave out the artifact that is part of the other.",
+                )
+
+
 def _compare(
     code: str, what: str, one: Input, other: Input, told: Callable[[Manifest], Mapping[str, Json]]
 ) -> None:
@@ -173,7 +196,7 @@ def built_as(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> lis
             artifact_id=each.artifact_id,
             target=manifest.target,
             target_sha256=manifest.target_sha256,
-            profile=manifest.profile,
+            profile=each.profile,
             toolchain=manifest.toolchain,
             variants={variant.name: variant.name for variant in manifest.variants},
         )
