@@ -82,7 +82,8 @@ def merge_artifacts(
     `force` and `output` are as in `build`.  The whole gate is passed before the output gets its
     name, and what runs on this host is loaded, and its fixtures run, by `workers` or new ones.
 
-    Raises AOTC-I176 to I179 (they contradict each other), I181, I182 and I183, the gate's refusals
+    Raises AOTC-I176 to I179 (they contradict each other), I181, I182, I183 and S017, the gate's
+    refusals
     of an input (AOTC-G, I001), I017, I018, I026 and I027 (the output), and G040 (the result fails).
     """
     started, began = datetime.datetime.now(datetime.UTC), time.perf_counter()

@@ -9,11 +9,12 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
-from aotc.spec.codec import Json, encode
+from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest, MergedBuild
-from aotc.spec.profile import Budgets, TuneSpec, profile_of
+from aotc.spec.precision import QUANTIZED, QuantizationSpec
+from aotc.spec.profile import Budgets, Profile, TuneSpec, profile_of
 from aotc.spec.profile_files import stated_profile
 from aotc.spec.providers import CAPTURING
 from aotc.spec.variant import Toolchain
@@ -31,6 +32,8 @@ _OF_VARIANTS: Final = (
     *("providers", "precision", "goal", "quantization", "keep_float32"),
     CAPTURING.name,
 )
+# What no profile may exceed.
+_MAX_VARIANTS: Final = 256
 # How much of two values a message shows.
 _SHOWN: Final = 200
 
@@ -260,17 +263,22 @@ def joined_profile(
     """One profile with the variants of all `profiles`, which have their names here.
 
     What they state differently of all their variants stands at each variant.  `in_order` merges
-    lists of names into one.
+    lists of names into one.  Raises AOTC-S017 for more variants than a profile can have.
     """
     first = profiles[0]
     joined = dict(first)
-    apart = any(each[name] != first[name] for each in profiles for name in _OF_VARIANTS)
+    apart = any(each[name] != first[name] for each in profiles for name in (*_OF_VARIANTS, "tune"))
+    if apart:
+        joined["quantization"] = encode(QuantizationSpec(), full=True)
     specs: dict[str, Json] = {}
     for profile in profiles:
         for spec in profile["variants"]:
             stated = dict(spec)
             for name in _OF_VARIANTS if apart else ():
                 stated[name] = profile[name] if spec.get(name) is None else spec[name]
+            if apart and stated["precision"] not in QUANTIZED:
+                # It would have no effect, and a profile that says so is malformed.
+                stated["quantization"] = None
             specs.setdefault(spec["name"], stated)
     chains = [[spec["name"] for spec in profile["variants"]] for profile in profiles]
     joined["variants"] = [specs[name] for name in in_order(chains)]
@@ -288,6 +296,18 @@ def joined_profile(
             # Each variant is judged by the profile that it was built with.
             joined[name] = encode(default, full=True)
     joined["target"] = target
+    joined["max_variants"] = max(profile["max_variants"] for profile in profiles)
+    try:
+        count = decode(Profile, {**joined, "max_variants": _MAX_VARIANTS}).variant_count()
+    except ParseError as error:
+        raise AotcError(
+            "AOTC-S017",
+            "the artifacts have more variants together than one can have",
+            expected=f"at most {_MAX_VARIANTS}, by at most 64 of a profile",
+            found=str(error.problems[0]),
+            fix="Merge fewer of them.",
+        ) from None
+    joined["max_variants"] = max(joined["max_variants"], count)
     return joined
 
 

@@ -95,7 +95,7 @@ def write_merged(inputs: Sequence[Input], payload: Path, work: Path) -> MergedPa
     """Write one payload of `inputs`, which agree and are in their canonical order, to `payload`.
 
     `work` is an empty folder on the same file system.  Raises AOTC-I179 if fixtures contradict,
-    and I182 as `require_one_name` does.
+    I182 as `require_one_name` does, and S017 as `joined_profile` does.
     """
     forms = [[_form(each, variant) for variant in each.manifest.variants] for each in inputs]
     specs, findings = _spec_names(inputs, forms)
