@@ -331,10 +331,9 @@ def test_control_flow_is_shown_as_far_as_every_proof_shows_it(
     assert [(each.fixtures, each.missing) for each in paths] == [(0, True), (0, True)]
 
 
-def test_budgets_of_one_host_do_not_judge_another(
-    model: Path, here: Built, bench: Workbench
-) -> None:
-    other = bench.build(
+@pytest.fixture(scope="module")
+def tight(model: Path, bench: Workbench) -> Built:
+    return bench.build(
         model,
         "tight",
         profile=profile_with(
@@ -345,7 +344,12 @@ def test_budgets_of_one_host_do_not_judge_another(
             variants=[{"name": "narrow", "threads": 1}],
         ),
     )
-    found = merge(bench, "budgets", here, other)
+
+
+def test_budgets_of_one_host_do_not_judge_another(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    found = merge(bench, "budgets", here, tight)
     assert found.manifest.profile["name"] == "server-cpu_tight"
     assert found.manifest.profile["budgets"]["partitions"] is None
     stated = {
@@ -357,6 +361,40 @@ def test_budgets_of_one_host_do_not_judge_another(
     # ONNX Runtime takes the first variant of a provider in a component.
     places = {each.name: each.component for each in found.manifest.variants}
     assert sorted(places[name] for name in ("portable", "narrow")) == ["model", "model.portable"]
+
+
+def test_budgets_of_a_build_judge_its_own_variants(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    def exceeded(folder: Path, document: Any) -> None:
+        limits = {"cpu": {"min_node_share": 0, "max_node_share": 0.5}}
+        document["profile"]["budgets"]["providers"] = limits
+        # A placement that was observed is compared, and not judged.
+        document["variants"][0]["placement"]["origin"] = "predicted"
+
+    error = refused(bench, here, edited(tight, bench, "exceeded", exceeded))
+    found = [(each.code, each.where) for each in error.also]
+    assert found == [("AOTC-P002", "variant narrow")]
+
+
+def test_what_is_said_of_variants_is_said_of_the_same_ones(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    def skipped(folder: Path, document: Any) -> None:
+        document["dropped"] = [
+            {"name": name, "spec": name, "reason": "slow"} for name in ("native", "quick")
+        ]
+        document["findings"] = [
+            {"code": code, "what": "it is so", "where": f"variant {name}"}
+            for code, name in (("AOTC-O002", "native"), ("AOTC-O002", "quick"))
+        ]
+        document["waivers"] = [{"code": "AOTC-P002", "reason": "known"}]
+
+    found = merge(bench, "said", here, edited(tight, bench, "skipped", skipped)).manifest
+    # The other host has what this one could not build.
+    assert [each.name for each in found.dropped] == ["quick"]
+    assert [each.where for each in found.findings if each.code == "AOTC-O002"] == ["variant quick"]
+    assert [each.variant for each in found.waivers] == ["narrow"]
 
 
 # Contradictions.
