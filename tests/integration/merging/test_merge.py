@@ -448,7 +448,7 @@ def plain(source: Path, bench: Workbench) -> Built:
     return bench.build(source, "plain", dims={"batch": "1..4"})
 
 
-def refused(bench: Workbench, *built: Built | Path) -> AotcError:
+def refused(bench: Workbench, *built: Built | Merged | Path) -> AotcError:
     with pytest.raises(AotcError) as caught:
         merge(bench, "refused", *built)
     assert not (bench.folder / "refused.aotc").exists()
