@@ -361,6 +361,11 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ("words", "what", "fix"),
     [
         (("build", "x.onnx"), "'aotc build' needs the package numpy", install_extra("cpu")),
+        (
+            ("merge", "x.aotc", "y.aotc", "-o", "z.aotc"),
+            "'aotc merge' needs the package onnx",
+            install_extra("cpu"),
+        ),
         (("run", "x.aotc"), "'aotc run' needs the package numpy", INSTALL_RUNTIME),
         (("bench", "x.aotc"), "'aotc bench' needs the package numpy", INSTALL_RUNTIME),
         (

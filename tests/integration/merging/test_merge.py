@@ -25,13 +25,16 @@ from aotc import diff, inspect, load, verify
 from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.host.probe import probe
+from aotc.session.worker_pool import Workers
 from aotc.spec.attestation_kinds import KINDS, Usage
 from aotc.spec.codec import decode
 from aotc.spec.command_reports import MergeReport
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import canonical_json, strict_json
 from aotc.spec.manifest import Manifest
-from aotc.tools.merge import merge_artifacts
+from aotc.spec.profile import WorkerLimits
+from aotc.tools.merge import merge_artifacts, merged_evidence
+from aotc.tools.merge_agreement import Input
 from aotc.trust import statements
 from aotc.trust.key_loading import load_private, read_public
 from aotc.trust.sealing import sign_all
@@ -252,12 +255,85 @@ def test_what_was_merged_is_merged_again(
         }
         report = verify(all_three.path, key=bench.public)
         assert (report.verdict, report.best) == ("optimal", "native")
+    inputs = [as_input(each) for each in (merged, third)]
+    for turned in (inputs, inputs[::-1], [*inputs, inputs[0]]):
+        names = [{each.name: each.name for each in one.manifest.variants} for one in turned]
+        evidence = merged_evidence(turned, names)
+        assert len(evidence.merged) == 3
+        # Each of the three hosts has measured it.
+        measured = [
+            *evidence.variants,
+            *(one for proof in evidence.merged for one in proof.further),
+        ]
+        assert [each.name for each in measured].count("portable") == 3
 
 
-def test_budgets_of_one_host_do_not_judge_another(
-    model: Path, here: Built, bench: Workbench
+def as_input(built: Built | Merged) -> Input:
+    """What a merge reads of an artifact."""
+    artifact_id, predicates, bundles = built.report.artifact_id, {}, {}
+    for usage in ("evidence", "provenance", "sbom"):
+        bundle = (built.path / KINDS[usage].path).read_bytes()
+        predicates[usage] = statements.read_unverified(bundle).predicate
+        bundles[usage] = hashlib.sha256(bundle).hexdigest()
+    return Input(
+        path=built.path,
+        artifact_id=artifact_id,
+        manifest=built.manifest,
+        evidence=decode(Evidence, predicates["evidence"]),
+        provenance=predicates["provenance"],
+        sbom=predicates["sbom"],
+        statements=bundles,
+        folder=built.path / "payload",
+    )
+
+
+def test_a_build_that_is_in_two_of_them(merged: Merged, here: Built, bench: Workbench) -> None:
+    error = refused(bench, merged, here)
+    assert error.code == "AOTC-I182"
+    assert here.report.artifact_id in error.where
+    assert '{"native":"native"}' in (error.expected, error.found)
+
+
+def test_a_profile_as_an_earlier_release_stated_it(plain: Built, bench: Workbench) -> None:
+    def earlier(folder: Path, document: Any) -> None:
+        del document["profile"]["waivers"]
+        document["variants"][0]["session"]["threads"] = 1
+
+    found = merge(bench, "earlier", plain, edited(plain, bench, "stated-earlier", earlier))
+    assert found.report.built_alike
+    assert found.manifest.profile["waivers"] == []
+
+
+def test_control_flow_is_shown_as_far_as_every_proof_shows_it(
+    plain: Built, bench: Workbench
 ) -> None:
-    other = bench.build(
+    def reached(then: int, other: int) -> Callable[[Path, Any], None]:
+        def change(folder: Path, document: Any) -> None:
+            document["branches"] = [
+                {
+                    "node": "if",
+                    "op_type": "If",
+                    "path": path,
+                    "fixtures": fixtures,
+                    "missing": not fixtures,
+                }
+                for path, fixtures in (("then_branch", then), ("else_branch", other))
+            ]
+            document["variants"][0]["session"]["threads"] = 1 + then
+
+        return change
+
+    built = [
+        edited(plain, bench, f"reached-{then}-{other}", reached(then, other))
+        for then, other in ((0, 2), (1, 0))
+    ]
+    paths = merge(bench, "reached", *built).manifest.branches
+    assert [(each.fixtures, each.missing) for each in paths] == [(0, True), (0, True)]
+
+
+@pytest.fixture(scope="module")
+def tight(model: Path, bench: Workbench) -> Built:
+    return bench.build(
         model,
         "tight",
         profile=profile_with(
@@ -268,7 +344,12 @@ def test_budgets_of_one_host_do_not_judge_another(
             variants=[{"name": "narrow", "threads": 1}],
         ),
     )
-    found = merge(bench, "budgets", here, other)
+
+
+def test_budgets_of_one_host_do_not_judge_another(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    found = merge(bench, "budgets", here, tight)
     assert found.manifest.profile["name"] == "server-cpu_tight"
     assert found.manifest.profile["budgets"]["partitions"] is None
     stated = {
@@ -282,11 +363,54 @@ def test_budgets_of_one_host_do_not_judge_another(
     assert sorted(places[name] for name in ("portable", "narrow")) == ["model", "model.portable"]
 
 
+def test_budgets_of_a_build_judge_its_own_variants(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    def exceeded(folder: Path, document: Any) -> None:
+        limits = {"cpu": {"min_node_share": 0, "max_node_share": 0.5}}
+        document["profile"]["budgets"]["providers"] = limits
+        # A placement that was observed is compared, and not judged.
+        document["variants"][0]["placement"]["origin"] = "predicted"
+
+    error = refused(bench, here, edited(tight, bench, "exceeded", exceeded))
+    found = [(each.code, each.where) for each in error.also]
+    assert found == [("AOTC-P002", "variant narrow")]
+
+
+def test_what_is_said_of_variants_is_said_of_the_same_ones(
+    here: Built, tight: Built, bench: Workbench
+) -> None:
+    def skipped(folder: Path, document: Any) -> None:
+        document["dropped"] = [
+            {"name": name, "spec": name, "reason": "slow"} for name in ("native", "quick")
+        ]
+        document["findings"] = [
+            {"code": code, "what": "it is so", "where": f"variant {name}"}
+            for code, name in (("AOTC-O002", "native"), ("AOTC-O002", "quick"))
+        ]
+        document["waivers"] = [{"code": "AOTC-P002", "reason": "known"}]
+
+    found = merge(bench, "said", here, edited(tight, bench, "skipped", skipped)).manifest
+    # The other host has what this one could not build.
+    assert [each.name for each in found.dropped] == ["quick"]
+    assert [each.where for each in found.findings if each.code == "AOTC-O002"] == ["variant quick"]
+    assert [each.variant for each in found.waivers] == ["narrow"]
+
+
 # Contradictions.
 
 
-def edited(built: Built, bench: Workbench, name: str, change: Callable[[Path, Any], None]) -> Path:
-    """A copy of which `change` edits the payload in a folder and the document of its manifest."""
+def edited(
+    built: Built,
+    bench: Workbench,
+    name: str,
+    change: Callable[[Path, Any], None] = lambda folder, document: None,
+    restate: Callable[[Any], None] = lambda predicates: None,
+) -> Path:
+    """A copy of which `change` edits the payload in a folder and the document of its manifest.
+
+    `restate` edits what is stated about it, by usage.
+    """
     copy = bench.folder / f"{name}.aotc"
     shutil.copytree(built.path, copy)
     place = copy / "payload" / "aotc.json"
@@ -302,6 +426,7 @@ def edited(built: Built, bench: Workbench, name: str, change: Callable[[Path, An
         for usage in ("evidence", "provenance", "sbom")
     }
     shutil.rmtree(copy / "attestations")
+    restate(predicates)
     sign_all(copy, digests(copy / "payload"), predicates, load_private(bench.private))
     return copy
 
@@ -323,7 +448,7 @@ def plain(source: Path, bench: Workbench) -> Built:
     return bench.build(source, "plain", dims={"batch": "1..4"})
 
 
-def refused(bench: Workbench, *built: Built | Path) -> AotcError:
+def refused(bench: Workbench, *built: Built | Merged | Path) -> AotcError:
     with pytest.raises(AotcError) as caught:
         merge(bench, "refused", *built)
     assert not (bench.folder / "refused.aotc").exists()
@@ -408,6 +533,22 @@ def test_answers_that_differ_in_bits_are_those_of_their_host(
     assert len({tensor.path for each in fixtures for tensor in each.inputs}) == len(fixtures) // 2
     assert verify(found.path, key=bench.public).ok
 
+    def as_there(folder: Path, document: Any) -> None:
+        scale(folder, "output", 1 + 2.0**-20)
+        document["variants"][0]["session"]["threads"] = 2
+
+    def as_here(folder: Path, document: Any) -> None:
+        document["variants"][0]["session"]["threads"] = 3
+
+    # A third that answers like one of them is judged by what that is judged by.
+    for name, change in (("like-there", as_there), ("like-here", as_here)):
+        third = edited(plain, bench, name, change)
+        again = merge(bench, f"bits-{name}", found, third).manifest.fixtures
+        assert {each.name for each in again} == {each.name for each in fixtures}
+        assert len({tensor.path for each in again for tensor in each.inputs}) == len(fixtures) // 2
+        left_out = sorted(len(each.excluded_variants) for each in again)
+        assert left_out == [*[1] * (len(fixtures) // 2), *[2] * (len(fixtures) // 2)]
+
 
 def test_a_manifest_of_another_version(plain: Built, bench: Workbench) -> None:
     def newer(folder: Path, document: Any) -> None:
@@ -423,6 +564,69 @@ def test_one_artifact_twice(plain: Built, bench: Workbench) -> None:
     with pytest.raises(AotcError, match="the output is one of the artifacts") as caught:
         merge_artifacts([plain.path, plain.path], plain.path, key=bench.private, force=True)
     assert caught.value.code == "AOTC-I182"
+    for place in (plain.path / "payload" / "new.aotc", plain.path / "new.aotc.zip"):
+        with pytest.raises(AotcError, match="or stands in it") as caught:
+            merge_artifacts([plain.path, bench.folder / "none.aotc"], place, key=bench.private)
+        assert caught.value.code == "AOTC-I182"
+
+
+def test_the_limits_are_those_of_the_builds(
+    plain: Built, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def larger(folder: Path, document: Any) -> None:
+        document["profile"]["limits"]["memory_bytes"] = 1 << 40
+        document["variants"][0]["session"]["threads"] = 1
+
+    given = []
+
+    def workers(limits: WorkerLimits) -> Workers:
+        given.append(limits)
+        return Workers(limits)
+
+    monkeypatch.setattr("aotc.tools.merge.Workers", workers)
+    paths = [plain.path, edited(plain, bench, "larger", larger)]
+    merge_artifacts(paths, bench.folder / "limits.aotc", key=bench.private)
+    assert [each.memory_bytes for each in given] == [1 << 40]
+
+
+@pytest.mark.parametrize(
+    ("usage", "change"),
+    [
+        ("evidence", lambda stated: stated.pop("variants")),
+        (
+            "evidence",
+            lambda stated: stated.update(
+                merged=[
+                    {
+                        "artifact_id": "0" * 64,
+                        "statement_sha256": "0" * 64,
+                        "host": {},
+                        "target": "host",
+                        "onnxruntime": "1.32.0",
+                        "built_at": "2026-01-01T00:00:00Z",
+                        "variants": {"another": "another"},
+                        "further": [],
+                    }
+                ]
+            ),
+        ),
+        ("provenance", lambda stated: stated["buildDefinition"].pop("resolvedDependencies")),
+        ("sbom", lambda stated: stated.pop("components")),
+        ("sbom", lambda stated: stated.update(metadata=[])),
+    ],
+)
+def test_a_statement_of_another_form(
+    plain: Built,
+    bench: Workbench,
+    tmp_path: Path,
+    usage: Usage,
+    change: Callable[[Any], object],
+) -> None:
+    def restate(predicates: Any) -> None:
+        change(predicates[usage])
+
+    error = refused(bench, plain, edited(plain, bench, tmp_path.name, restate=restate))
+    assert (error.code, error.what) == ("AOTC-I183", f"the artifact has no usable {usage}")
 
 
 def test_no_evidence(plain: Built, source: Path, bench: Workbench) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aotc.base.errors import AotcError
 from aotc.spec.codec import decode, encode
 from aotc.spec.manifest import MergedBuild
 from aotc.spec.profile import Profile
@@ -62,6 +63,42 @@ def test_what_profiles_state_of_all_variants_stands_at_each() -> None:
     assert captures == {"cpu": "none", "gpu": "sizes"}
     assert found.budgets.cpu_share is None
     assert found.description == ""
+
+
+STATIC = {"form": "static"}
+BUCKETS = {"batch": {"min": 1, "max": 64, "buckets": [1, 2, 4, 8, 16, 32, 64]}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Of its variants one alone is quantized, or may be.
+        (
+            {"quantization": {"form": "static"}, "variants": [{"name": "q", "precision": "int8"}]},
+            {},
+        ),
+        ({"quantization": STATIC, "tune": {"precision": ["keep", "int8"]}}, {}),
+        # Together they have more variants than each may.
+        ({"max_variants": 1}, {"max_variants": 2}),
+        ({"variants": [{"name": name} for name in "xyz"], "dims": BUCKETS}, {"dims": BUCKETS}),
+    ],
+)
+def test_what_is_joined_is_a_valid_profile(one: Any, other: Any) -> None:
+    of_one = profile("edge", **{**one, "variants": [*one.get("variants", ()), {"name": "a"}]})
+    of_other = profile("edge", **{**other, "variants": [{"name": "b"}, {"name": "c"}]})
+    for turned in ([of_one, of_other], [of_other, of_one]):
+        names = {spec.name for spec in joined(*turned).variants}
+        assert names == {spec["name"] for each in turned for spec in each["variants"]}
+
+
+def test_more_variants_than_an_artifact_can_have() -> None:
+    profiles = [
+        profile("edge", max_variants=64, variants=[{"name": f"{at}-{n}"} for n in range(40)])
+        for at in "ab"
+    ]
+    with pytest.raises(AotcError) as caught:
+        joined(*profiles)
+    assert caught.value.code == "AOTC-S017"
 
 
 def test_equal_profiles_stay_as_they_are() -> None:

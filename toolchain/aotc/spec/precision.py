@@ -16,7 +16,7 @@ from aotc.spec.codec import Bounds, Pattern, Problem
 ANY_OUTPUT = "*"
 ComparedWith = Literal["float32", "float64"]
 
-_QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
+QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
 
 
 @record
@@ -279,7 +279,7 @@ def quantization_problems(
     """
     found: dict[Problem, None] = {}
     possible = {*(precision for precision, _ in variants), *tuned}
-    if not _states_nothing(shared) and not possible & _QUANTIZED:
+    if not _states_nothing(shared) and not possible & QUANTIZED:
         text = "has no effect: no variant has the precision int8, int4 or auto"
         found[Problem("quantization", text)] = None
     for index, (precision, own) in enumerate(variants):
@@ -293,7 +293,7 @@ def quantization_problems(
                 if getattr(own or shared, name) not in (None, _FORMER.get(name)):
                     text = f"has no effect: it is of the form weights, not of {form}"
                     found[Problem(f"{where}.{name}", text)] = None
-        if own is not None and not _states_nothing(own) and not {precision, *tuned} & _QUANTIZED:
+        if own is not None and not _states_nothing(own) and not {precision, *tuned} & QUANTIZED:
             found[Problem(where, f"has no effect: its precision is {precision}")] = None
     return list(found)
 

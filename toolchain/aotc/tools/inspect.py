@@ -605,8 +605,8 @@ def oms(predicate: Json) -> str:
 def evidence(predicate: Json) -> str:
     """The words for the evidence of a build."""
     number = _count(predicate, "merged")
-    on = f", on {_counted(number, 'host')}" if number else ""
-    return f"measured at the build of {_text(predicate, 'built_at')}{on}"
+    which = f"the last of {_counted(number, 'build')}, of" if number else "the build of"
+    return f"measured at {which} {_text(predicate, 'built_at')}"
 
 
 def provenance(predicate: Json) -> str:

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.command_reports import MergedVariant, MergeReport
 from aotc.spec.evidence import Evidence, MergedProof, VariantEvidence
 from aotc.spec.manifest import unproven_findings
+from aotc.spec.profile import WorkerLimits, profile_of
 from aotc.spec.trust_anchors import Anchor
 from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.versions import artifact_path
@@ -41,8 +42,15 @@ from aotc.trust.policy.host_trust import Trust, resolve
 from aotc.trust.sealing import sign_all
 from aotc.trust.signers import findings_of, load_signer, own_anchors
 
-# What of each input is taken over, and has to be there.
-_TAKEN: Final[tuple[Usage, ...]] = ("evidence", "provenance", "sbom")
+# What of each input is taken over, and has to be there; each reads what a merge needs of it.
+_TAKEN: Final[Mapping[Usage, Callable[[Json], object]]] = {
+    "evidence": lambda stated: decode(Evidence, stated),
+    "provenance": lambda stated: [*stated["buildDefinition"]["resolvedDependencies"]],
+    "sbom": lambda stated: (
+        {each["bom-ref"] for each in stated["components"]},
+        {**stated["metadata"]["component"]},
+    ),
+}
 
 
 @uninterrupted
@@ -74,7 +82,8 @@ def merge_artifacts(
     `force` and `output` are as in `build`.  The whole gate is passed before the output gets its
     name, and what runs on this host is loaded, and its fixtures run, by `workers` or new ones.
 
-    Raises AOTC-I176 to I179 (they contradict each other), I181, I182 and I183, the gate's refusals
+    Raises AOTC-I176 to I179 (they contradict each other), I181, I182, I183 and S017, the gate's
+    refusals
     of an input (AOTC-G, I001), I017, I018, I026 and I027 (the output), and G040 (the result fails).
     """
     started, began = datetime.datetime.now(datetime.UTC), time.perf_counter()
@@ -114,7 +123,7 @@ def merge_artifacts(
             custom_ops=(),
             bytes=size,
         )
-        with nullcontext(workers) if workers is not None else Workers() as running:
+        with nullcontext(workers) if workers is not None else Workers(_limits(inputs)) as running:
             rehearse(staged, running, work / "check")
         written.deliver(folder, made.manifest, work, progress)
     loaded = {name for names in ran.values() for name in names}
@@ -162,9 +171,13 @@ def _require_two(places: Sequence[Path], output: Path) -> None:
             expected="two artifacts or more",
             found=", ".join(map(str, places)) or "none",
         )
-    if output.exists() and any(place.exists() and place.samefile(output) for place in places):
+    there = (output, *output.absolute().parents)
+    standing = [each for each in there if each.exists()]
+    if any(place.exists() and any(map(place.samefile, standing)) for place in places):
         raise AotcError(
-            "AOTC-I182", "the output is one of the artifacts that are merged", where=str(output)
+            "AOTC-I182",
+            "the output is one of the artifacts that are merged, or stands in it",
+            where=str(output),
         )
 
 
@@ -201,10 +214,10 @@ def _verified(path: Path, trusted: Trust, folder: Path, told: Reporter) -> Input
                 for usage in _TAKEN
             }
         remember_release(authentic)
-        try:
-            evidence = decode(Evidence, found["evidence"][0])
-        except ParseError as error:
-            raise _lacking(path, "evidence", str(error.problems[0])) from None
+        evidence = decode(Evidence, found["evidence"][0])
+        names = {variant.name for variant in authentic.manifest.variants}
+        if unknown := {name for proof in evidence.merged for name in proof.variants} - names:
+            raise _lacking(path, "evidence", f"it is of {min(unknown)}, which is not a variant")
         return Input(
             path=path,
             artifact_id=authentic.id,
@@ -231,6 +244,12 @@ def _statement(
         raise _lacking(path, usage, error.what) from None
     if artifact_id not in found.subjects.values():
         raise _lacking(path, usage, "it is about another artifact")
+    try:
+        _TAKEN[usage](found.predicate)
+    except ParseError as error:
+        raise _lacking(path, usage, str(error.problems[0])) from None
+    except (LookupError, TypeError):
+        raise _lacking(path, usage, "it does not tell what one of a build tells") from None
     return found.predicate, hashlib.sha256(bundle).hexdigest()
 
 
@@ -241,6 +260,17 @@ def _lacking(path: Path, usage: Usage, why: str) -> AotcError:
         where=f"{path}: {KINDS[usage].path}",
         expected="signed by a trusted key, as a build writes it",
         found=why,
+    )
+
+
+def _limits(inputs: Sequence[Input]) -> WorkerLimits:
+    """Those of the profiles that allow the most, within which each variant was proven."""
+    stated = [profile_of(each.manifest).limits for each in inputs]
+    return WorkerLimits(
+        seconds=max(each.seconds for each in stated),
+        memory_bytes=max(each.memory_bytes for each in stated),
+        processes=max(each.processes for each in stated),
+        parallel=min(each.parallel for each in stated),
     )
 
 
@@ -309,7 +339,11 @@ def merged_evidence(inputs: Sequence[Input], names: Sequence[Mapping[str, str]])
             for proof in evidence.merged:
                 here = {renamed[name]: old for name, old in proof.variants.items()}
                 kept = tuple(_renamed(each, renamed) for each in proof.further)
-                proofs.append(replace(proof, variants=here, further=kept))
+                # What stood above is of the first that has the variant.
+                above = tuple(each for each in further if each.name in here)
+                further = tuple(each for each in further if each.name not in here)
+                if proof.statement_sha256 not in {each.statement_sha256 for each in proofs}:
+                    proofs.append(replace(proof, variants=here, further=(*above, *kept)))
             continue
         proofs.append(
             MergedProof(

@@ -9,11 +9,12 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
-from aotc.spec.codec import Json, encode
+from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest, MergedBuild
-from aotc.spec.profile import Budgets, TuneSpec, profile_of
+from aotc.spec.precision import QUANTIZED, QuantizationSpec
+from aotc.spec.profile import Budgets, Profile, TuneSpec, profile_of
 from aotc.spec.profile_files import stated_profile
 from aotc.spec.providers import CAPTURING
 from aotc.spec.variant import Toolchain
@@ -31,6 +32,8 @@ _OF_VARIANTS: Final = (
     *("providers", "precision", "goal", "quantization", "keep_float32"),
     CAPTURING.name,
 )
+# What no profile may exceed.
+_MAX_VARIANTS: Final = 256
 # How much of two values a message shows.
 _SHOWN: Final = 200
 
@@ -103,6 +106,29 @@ def require_agreement(inputs: Sequence[Input]) -> None:
         _compare("AOTC-I178", "the artifacts promise different things", first, other, _promises)
 
 
+def require_one_name(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> None:
+    """Raise AOTC-I182 if a build is in two of the inputs, and its variants would be here twice.
+
+    `names` are those of each input's variants here.
+    """
+    found: dict[str, tuple[Input, Mapping[str, str]]] = {}
+    for each, renamed in zip(inputs, names, strict=True):
+        itself = {each.artifact_id: {name: name for name in renamed}}
+        parts = {proof.artifact_id: proof.variants for proof in each.evidence.merged}
+        for artifact_id, variants in (parts or itself).items():
+            called = {old: renamed[name] for name, old in variants.items()}
+            other, before = found.setdefault(artifact_id, (each, called))
+            if before != called:
+                raise AotcError(
+                    "AOTC-I182",
+                    "a build is in two of the artifacts, which call its variants differently",
+                    where=f"{other.path}, {each.path}: sha256-{artifact_id}",
+                    expected=_shown(before, called),
+                    found=_shown(called, before),
+                    fix="Merge each build once: leave out the artifact that is part of the other.",
+                )
+
+
 def _compare(
     code: str, what: str, one: Input, other: Input, told: Callable[[Manifest], Mapping[str, Json]]
 ) -> None:
@@ -173,7 +199,7 @@ def built_as(inputs: Sequence[Input], names: Sequence[Mapping[str, str]]) -> lis
             artifact_id=each.artifact_id,
             target=manifest.target,
             target_sha256=manifest.target_sha256,
-            profile=manifest.profile,
+            profile=each.profile,
             toolchain=manifest.toolchain,
             variants={variant.name: variant.name for variant in manifest.variants},
         )
@@ -237,17 +263,22 @@ def joined_profile(
     """One profile with the variants of all `profiles`, which have their names here.
 
     What they state differently of all their variants stands at each variant.  `in_order` merges
-    lists of names into one.
+    lists of names into one.  Raises AOTC-S017 for more variants than a profile can have.
     """
     first = profiles[0]
     joined = dict(first)
-    apart = any(each[name] != first[name] for each in profiles for name in _OF_VARIANTS)
+    apart = any(each[name] != first[name] for each in profiles for name in (*_OF_VARIANTS, "tune"))
+    if apart:
+        joined["quantization"] = encode(QuantizationSpec(), full=True)
     specs: dict[str, Json] = {}
     for profile in profiles:
         for spec in profile["variants"]:
             stated = dict(spec)
             for name in _OF_VARIANTS if apart else ():
                 stated[name] = profile[name] if spec.get(name) is None else spec[name]
+            if apart and stated["precision"] not in QUANTIZED:
+                # It would have no effect, and a profile that says so is malformed.
+                stated["quantization"] = None
             specs.setdefault(spec["name"], stated)
     chains = [[spec["name"] for spec in profile["variants"]] for profile in profiles]
     joined["variants"] = [specs[name] for name in in_order(chains)]
@@ -265,6 +296,18 @@ def joined_profile(
             # Each variant is judged by the profile that it was built with.
             joined[name] = encode(default, full=True)
     joined["target"] = target
+    joined["max_variants"] = max(profile["max_variants"] for profile in profiles)
+    try:
+        count = decode(Profile, {**joined, "max_variants": _MAX_VARIANTS}).variant_count()
+    except ParseError as error:
+        raise AotcError(
+            "AOTC-S017",
+            "the artifacts have more variants together than one can have",
+            expected=f"at most {_MAX_VARIANTS}, by at most 64 of a profile",
+            found=str(error.problems[0]),
+            fix="Merge fewer of them.",
+        ) from None
+    joined["max_variants"] = max(joined["max_variants"], count)
     return joined
 
 

@@ -25,7 +25,7 @@ from aotc.session.parity import compare
 from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
-from aotc.spec.manifest import AcceptedWaiver, Manifest, MergedBuild
+from aotc.spec.manifest import AcceptedWaiver, ControlPath, Manifest, MergedBuild
 from aotc.spec.payload import FileEntry, Finding, Fixture, FixtureTensor
 from aotc.spec.profile import profile_of
 from aotc.spec.providers import BY_ORT_NAME, CPU
@@ -40,6 +40,7 @@ from aotc.tools.merge_agreement import (
     joined_target,
     joined_toolchain,
     renamed_profile,
+    require_one_name,
 )
 
 # Of a file that one graph reads alone, more is taken over than this share: it is used as it is.
@@ -93,11 +94,13 @@ class _Kept:
 def write_merged(inputs: Sequence[Input], payload: Path, work: Path) -> MergedPayload:
     """Write one payload of `inputs`, which agree and are in their canonical order, to `payload`.
 
-    `work` is an empty folder on the same file system.  Raises AOTC-I179 if fixtures contradict.
+    `work` is an empty folder on the same file system.  Raises AOTC-I179 if fixtures contradict,
+    I182 as `require_one_name` does, and S017 as `joined_profile` does.
     """
     forms = [[_form(each, variant) for variant in each.manifest.variants] for each in inputs]
     specs, findings = _spec_names(inputs, forms)
     kept, names = _kept_variants(inputs, forms, specs)
+    require_one_name(inputs, names)
     _place_in_components(kept)
     payload.mkdir()
     variants, entries = _write_variants(kept, payload, work)
@@ -206,7 +209,7 @@ def _spec_names(
             if len(first) > 1:
                 name = f"{spec}-{called[content]}"
                 if name in taken:
-                    name = f"{name}-{inputs[index].artifact_id[:8]}"
+                    name = f"{name}-{inputs[first[content]].artifact_id[:8]}"
             found[index][spec] = name
         if len(first) > 1:
             new = ", ".join(sorted({found[index][spec] for index, _ in of_spec}))
@@ -456,34 +459,41 @@ def _write_fixtures(
     for index, source in enumerate(inputs):
         digests = {entry.path: entry.sha256 for entry in source.manifest.files}
         for fixture in source.manifest.fixtures:
+            asked = _asked_as(source, fixture)
             answers = canonical_sha256({one.name: digests[one.path] for one in fixture.outputs})
             for (name, _), (other, theirs) in found.items():
-                if name == fixture.name:
+                if name == asked:
                     _require_same_question(inputs[other], theirs, source, fixture)
                     _require_close(inputs[other], theirs, source, fixture)
-            key = (fixture.name, answers)
+            key = (asked, answers)
             found.setdefault(key, (index, fixture))
             compared = names[index].keys() - set(fixture.excluded_variants)
             speaks_of.setdefault(key, set()).update(names[index][name] for name in compared)
     every = dict.fromkeys(name for of_input in names for name in of_input.values())
-    shipped: list[Fixture] = []
+    shipped: dict[str, Fixture] = {}
     for (name, answers), (index, fixture) in found.items():
-        same = [each for each in found if each[0] == name]
-        new = name if same[0] == (name, answers) else f"{name[:54]}-{answers[:8]}"
-        asked = next((each for each in shipped if each.name == name), None)
+        new = f"{name[:54]}-{answers[:8]}" if name in shipped else name
         place = inputs[index].folder
-        shipped.append(
-            replace(
-                fixture,
-                name=new,
-                excluded_variants=tuple(
-                    each for each in every if each not in speaks_of[name, answers]
-                ),
-                inputs=asked.inputs if asked else _copied(fixture.inputs, place, new, payload),
-                outputs=_copied(fixture.outputs, place, new, payload),
-            )
+        shipped[new] = replace(
+            fixture,
+            name=new,
+            excluded_variants=tuple(each for each in every if each not in speaks_of[name, answers]),
+            inputs=(
+                shipped[name].inputs
+                if name in shipped
+                else _copied(fixture.inputs, place, new, payload)
+            ),
+            outputs=_copied(fixture.outputs, place, new, payload),
         )
-    return tuple(shipped)
+    return tuple(shipped.values())
+
+
+def _asked_as(source: Input, fixture: Fixture) -> str:
+    """The name of the first fixture of an input with the same files of inputs.
+
+    In what was merged those have them in common that differ in the answers alone.
+    """
+    return next(each.name for each in source.manifest.fixtures if each.inputs == fixture.inputs)
 
 
 def _copied(
@@ -581,6 +591,7 @@ def _manifest(
         variants=tuple(variants),
         dropped=_dropped(inputs, specs, built),
         waivers=_waivers(inputs, specs),
+        branches=_branches(inputs),
         fixtures=tuple(fixtures),
         input_ranges={} if fixtures else first.input_ranges,
         merged=() if alike else tuple(merged),
@@ -657,3 +668,17 @@ def _waivers(
             for name in [each.variant] if each.variant else sorted(renamed):
                 found.setdefault(replace(each, variant=renamed.get(name, name)))
     return tuple(found)
+
+
+def _branches(inputs: Sequence[Input]) -> tuple[ControlPath, ...]:
+    """Of each path of the control flow what the proof tells that ran it with the fewest fixtures.
+
+    It holds for every variant then.
+    """
+    found: dict[tuple[str, str], ControlPath] = {}
+    for source in inputs:
+        for path in source.manifest.branches:
+            known = found.setdefault((path.node, path.path), path)
+            if (not path.missing, path.fixtures) < (not known.missing, known.fixtures):
+                found[path.node, path.path] = path
+    return tuple(found.values())

@@ -534,7 +534,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "know of it would be lost.",
      "Merge with the newest release that built one of them, or build again with this one."),
     ("AOTC-I182", "artifact is given twice", INPUT,
-     "Fewer than two different artifacts are merged, or one of them stands at the output.",
+     "Fewer than two different artifacts are merged, a build is in two of them by different names of its variants, or "
+     "the output is one of them or in one.",
      "Name each artifact once, and an output that is none of them."),
     ("AOTC-I183", "attestation of a merged artifact is missing", INPUT,
      "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "

@@ -91,10 +91,12 @@ def merge(
     same become one, and weights are stored once. Every variant keeps what was measured of it, and
     where. The result does not depend on their order, is signed anew, and passes the whole gate.
     """
+    from aotc.cli.output import needs
     from aotc.cli.progress import stages
     from aotc.report.sheets.stores import merge_view
-    from aotc.tools.merge import merge_artifacts
 
+    with needs("merge", "cpu"):
+        from aotc.tools.merge import merge_artifacts
     signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
     with stages(quiet=json) as progress:
         report = merge_artifacts(
