@@ -47,7 +47,7 @@ from aotc.trust.key_files import generate
 from aotc.trust.key_loading import load_private
 
 BUILD = ("--force", "--no-cache")
-LONGEST = 400
+LONGEST = 500
 # What the tables themselves are drawn with; no hostile text has it.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

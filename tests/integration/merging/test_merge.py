@@ -23,6 +23,7 @@ from workbench import Built, Workbench
 
 from aotc import diff, inspect, load, verify
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.graph import values
 from aotc.host.probe import probe
 from aotc.session.worker_pool import Workers
@@ -33,9 +34,11 @@ from aotc.spec.evidence import Evidence
 from aotc.spec.json import canonical_json, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.profile import WorkerLimits
+from aotc.spec.target import Gpu
 from aotc.tools.merge import merge_artifacts, merged_evidence
 from aotc.tools.merge_agreement import Input
 from aotc.trust import statements
+from aotc.trust.compatibility import judge
 from aotc.trust.key_loading import load_private, read_public
 from aotc.trust.sealing import sign_all
 
@@ -329,6 +332,39 @@ def test_control_flow_is_shown_as_far_as_every_proof_shows_it(
     ]
     paths = merge(bench, "reached", *built).manifest.branches
     assert [(each.fixtures, each.missing) for each in paths] == [(0, True), (0, True)]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "driver", "verdict"),
+    [
+        ((), None, "optimal"),
+        ((Gpu(name="H100", compute_capability="9.0"),), "570.1", "degraded"),
+        ((Gpu(name="H100", compute_capability="9.0"),), "580.1", "optimal"),
+    ],
+)
+def test_a_gpu_whose_driver_is_too_old_is_not_passed_over(
+    merged: Merged, gpus: tuple[Gpu, ...], driver: str | None, verdict: str
+) -> None:
+    """The variant of another host is for the GPU of this one, which could run it."""
+    # That of this host runs here, and the other host's is made one for a GPU.
+    best = judge(merged.manifest, probe(gpus=False)).best
+    portable, *native = merged.manifest.variants
+    (theirs,) = (each for each in native if each.name != best)
+    (mine,) = (each for each in native if each.name == best)
+    needs = replace(theirs.requirements, isa=(), isa_exact=False)
+    on_gpu = replace(
+        theirs,
+        providers=("cuda", "cpu"),
+        requirements=replace(needs, nvidia_driver_min="580.0", cuda_major=13),
+    )
+    manifest = replace(merged.manifest, variants=(on_gpu, portable, mine))
+    host = replace(
+        probe(gpus=False), gpus=gpus, nvidia_driver=driver, cuda_major=13 if driver else None
+    )
+    found = judge(manifest, host)
+    assert found.verdict == verdict
+    codes = {finding.code for finding in found.findings}
+    assert ("AOTC-C010" in codes) == (verdict == "degraded")
 
 
 @pytest.fixture(scope="module")

@@ -141,13 +141,18 @@ def judge(
                 where=f"target {host.name}",
             )
         )
-    # What was merged from other hosts says nothing of what a build on this one would give.
+    # What was merged from other hosts says nothing of what a build on this one would give, unless
+    # this one has the GPU that it is for.
     built = {each.artifact_id for each in manifest.origins(best.name)}
     unfit = [
         variant
         for variant in preferred
         if variant not in for_other_cpus
-        and (not built or any(o.artifact_id in built for o in manifest.origins(variant.name)))
+        and (
+            not built
+            or any(each.artifact_id in built for each in manifest.origins(variant.name))
+            or _has_its_gpu(host, variant, verdicts[variant.name])
+        )
     ]
     if unfit:
         verdict = "degraded"
@@ -179,6 +184,19 @@ def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdic
         variant.providers == best.providers
         and not variant.requirements.isa_exact
         and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
+    )
+
+
+def _has_its_gpu(host: Target, variant: Variant, verdict: VariantVerdict) -> bool:
+    """Whether a variant for GPUs fails on this host's for what is installed there alone.
+
+    One for another version of ONNX Runtime may have another beside it.
+    """
+    installed = {"AOTC-C006", "AOTC-C007", "AOTC-C012"}
+    return (
+        bool(host.gpus)
+        and variant.requirements.nvidia_driver_min is not None
+        and {reason.code for reason in verdict.reasons} <= installed
     )
 
 
