@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,7 +114,7 @@ def build(
     ):
         with needs("fleet build", "cpu"):
             from aotc.fleet.building import FleetRequest, build_fleet, plan_of
-        asked = {
+        asked: dict[str, Any] = {
             "only": tuple(only),
             "shard": shard,
             "on": on,
