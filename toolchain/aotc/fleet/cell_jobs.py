@@ -134,7 +134,7 @@ def foresee(request: Json) -> Json:
         with temporary_folder("foresee") as folder:
             try:
                 asked = BuildRequest(f"{number}.onnx", **_options(each["asked"]))
-                keys = foreseen_keys(asked, map(tuple, each["models"]), folder)
+                keys = foreseen_keys(asked, each["models"], folder)
             except AotcError as error:
                 found.append({"refusals": encode(refusals_of(error))})
             else:

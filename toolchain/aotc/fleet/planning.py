@@ -26,7 +26,6 @@ from aotc.pipeline.reuse import model_digest
 from aotc.sources.registry import importer_of
 from aotc.spec.codec import Json, decode
 from aotc.spec.fleet import CellResult, FleetPlan, PlannedCell
-from aotc.spec.json import canonical_sha256
 from aotc.spec.reports import Refusal
 from aotc.spec.trust_policy import Signer
 from aotc.trust.opening import identified, open_container
@@ -86,7 +85,11 @@ def plan_fleet(
 ) -> Plan:
     """The plan of all cells, which `signer` will sign; `force` replaces artifacts of others."""
     reporter.note("reading models")
-    asked = {task.cell.name: asked_of(task) for task in fleet.tasks}
+    kinds: dict[str, Asked] = {}
+    for task in fleet.tasks:
+        if (kind := _kind(task)) not in kinds:
+            kinds[kind] = asked_of(task)
+    asked = {task.cell.name: kinds[_kind(task)] for task in fleet.tasks}
     each_source = {task.source: task for task in fleet.tasks}
     sources = {source: source_of(source) for source in each_source}
     digests = {source: _known_digest(task) for source, task in each_source.items()}
@@ -192,6 +195,12 @@ def _changed(kept: CellResult | None, output: str, keys: Sequence[str], key_id: 
 # What workers are asked.
 
 
+def _kind(task: Task) -> str:
+    """Equal for tasks whose builds are asked for the same but for the model."""
+    given = (task.target, task.fixtures, task.calibration, task.trust_source, task.settings)
+    return repr((id(task.profile), *given))
+
+
 def _ask(
     tasks: Sequence[Task],
     asked: Mapping[str, Asked],
@@ -201,7 +210,7 @@ def _ask(
     """What each worker says of each cell, by the worker's name and the cell's."""
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault(canonical_sha256(asked[task.cell.name].request), []).append(task)
+        groups.setdefault(_kind(task), []).append(task)
     cells: list[Json] = []
     files: dict[str, Path] = {}
     for group in groups.values():

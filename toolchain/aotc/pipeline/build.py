@@ -274,7 +274,7 @@ def _context(request: BuildRequest, profile: Profile, target: Target, folder: Pa
 
 
 def foreseen_keys(
-    request: BuildRequest, models: Iterable[tuple[str, str]], folder: Path
+    request: BuildRequest, models: Sequence[tuple[str, str]], folder: Path
 ) -> tuple[str, ...]:
     """The keys under which the build cache keeps what `request` builds on this machine.
 
@@ -286,11 +286,15 @@ def foreseen_keys(
     target = target_of(profile, probe(), places)
     context = _context(request, profile, target, folder / "custom_ops")
     _require_possible(request, context)
-    cache, keys = BuildCache(), []
-    for name, digest in models:
-        parts = artifact_key_parts(digest, name, context) if digest else None
-        keys.append(cache.key(ARTIFACT, parts) if parts is not None else "")
-    return tuple(keys)
+    # Only the model and its name differ from key to key.
+    parts = artifact_key_parts("", "", context)
+    if parts is None:
+        return tuple("" for _ in models)
+    cache = BuildCache()
+    return tuple(
+        cache.key(ARTIFACT, {**parts, "model": digest, "name": name}) if digest else ""
+        for name, digest in models
+    )
 
 
 def _require_possible(request: BuildRequest, context: BuildContext) -> None:

@@ -101,7 +101,8 @@ class LocalExecutor(Executor):
         free = list(usable_processors())
         memory = self._worker.serves.memory_bytes
         left = math.inf if memory is None else memory * _SHARE
-        gpus = self._worker.serves.num_gpus
+        # Builds run on the first GPU that they see, so that more of them do not help.
+        gpus = min(1.0, self._worker.serves.num_gpus)
         most = self._most()
         with ThreadPoolExecutor(most) as pool:
             try:
