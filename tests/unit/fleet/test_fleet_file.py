@@ -223,7 +223,7 @@ def test_only_and_nothing_to_build(folder: Path) -> None:
     assert refusal_code(read(folder, text).only, []) == "AOTC-I166"
 
 
-@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2"])
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2", "1/100001"])
 def test_shares_that_are_none(folder: Path, shard: str) -> None:
     assert refusal_code(read(folder, "models: [models/a.onnx]\n").share, shard) == "AOTC-I027"
 
@@ -233,6 +233,8 @@ def test_shares_are_all_cells_and_none_twice(folder: Path) -> None:
     found = [name for n in (1, 2, 3) for name in names(fleet.share(f"{n}/3"))]
     assert sorted(found) == sorted(names(fleet))
     assert all(names(fleet.share(f"{n}/3")) for n in (1, 2, 3))
+    # A share is the same whatever is built of it.
+    assert names(fleet.only(["b/*"]).share("1/3")) == names(fleet.share("1/3").only(["b/*"]))
 
 
 def test_executors_that_are_none() -> None:

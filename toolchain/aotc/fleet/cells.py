@@ -15,7 +15,7 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
 from aotc.base.text import did_you_mean
-from aotc.fleet.shards import shards
+from aotc.fleet.shards import MOST_SHARDS, shards
 from aotc.pipeline.request import BuildRequest
 from aotc.sources.registry import importer_of
 from aotc.spec.codec import ParseError, decode
@@ -60,11 +60,15 @@ class Task:
 
 @record
 class FleetFile:
-    """A fleet as its file states it; `excluded` are cells with the reason why."""
+    """A fleet as its file states it; `excluded` are cells with the reason why.
+
+    `tasks` may be a share of `whole`, which are all cells that are not excluded.
+    """
 
     fleet: Fleet
     path: Path
     tasks: tuple[Task, ...]
+    whole: tuple[Cell, ...]
     excluded: tuple[tuple[Cell, str], ...] = ()
 
     def merged_output(self, model: str, profile: str) -> Path:
@@ -73,20 +77,22 @@ class FleetFile:
         return self.path.parent / _filled(self.fleet.merged_output, names)
 
     def share(self, shard: str) -> FleetFile:
-        """The cells of one share, `I/N`; empty: all.  Raises AOTC-I027."""
+        """The cells of one share, `I/N`; empty: all.  Raises AOTC-I027.
+
+        A share of a fleet that has fewer cells than shares may have none.
+        """
         if not shard:
             return self
         index, _, count = shard.partition("/")
         known = index.isdecimal() and count.isdecimal() and len(shard) < 12
-        if not known or not 0 < int(index) <= int(count):
+        if not known or not 0 < int(index) <= int(count) <= MOST_SHARDS:
             raise AotcError(
                 "AOTC-I027",
-                "a share of a fleet is I/N, from 1/N to N/N",
+                f"a share of a fleet is I/N, from 1/N to N/N, and N is at most {MOST_SHARDS}",
                 where=f"--shard {shard}",
                 expected="such as 2/5",
             )
-        cells = shards([task.cell for task in self.tasks], int(count))[int(index) - 1]
-        names = {cell.name for cell in cells}
+        names = {cell.name for cell in shards(self.whole, int(count))[int(index) - 1]}
         tasks = tuple(task for task in self.tasks if task.cell.name in names)
         # Excluded cells are told once.
         return replace(self, tasks=tasks, excluded=self.excluded if int(index) == 1 else ())
@@ -166,7 +172,11 @@ class _Reading:
         self._check_used(used)
         self._stop()
         found = FleetFile(
-            fleet=self.fleet, path=self.path, tasks=tuple(tasks), excluded=tuple(excluded)
+            fleet=self.fleet,
+            path=self.path,
+            tasks=tuple(tasks),
+            whole=tuple(task.cell for task in tasks),
+            excluded=tuple(excluded),
         )
         self._check_outputs(found)
         self._stop()
