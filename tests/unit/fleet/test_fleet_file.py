@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_a_glob_finds_models_in_their_order_and_names_them_apart(folder: Path) -
 def test_what_two_globs_find_is_one_model(folder: Path) -> None:
     fleet = read(folder, "models: [models/a.onnx, 'models/[ab].onnx']\n")
     assert names(fleet) == ["a/edge/host", "b/edge/host"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_path_says_more_of_a_model_than_a_glob(folder: Path, swapped: bool) -> None:
+    (folder / "data.npz").touch()
+    entries = ["'models/[ab].onnx'", "{path: models/a.onnx, fixtures: data.npz}"]
+    fleet = read(folder, f"models: [{', '.join(entries[::-1] if swapped else entries)}]\n")
+    assert names(fleet) == ["a/edge/host", "b/edge/host"]
+    assert [task.fixtures for task in fleet.tasks] == [folder / "data.npz", None]
+
+
+def test_names_are_the_same_wherever_the_fleet_lies(folder: Path) -> None:
+    for name in ("a", "model"):
+        shutil.copy(folder / "models/a.onnx", folder / f"{name}.onnx")
+    text = "models: ['*.onnx', {path: models/b.onnx, name: a}]\n"
+    assert names(read(folder, text)) == ["a-2/edge/host", "model/edge/host", "a/edge/host"]
 
 
 def test_a_stated_name_stays_and_others_give_way(folder: Path) -> None:
