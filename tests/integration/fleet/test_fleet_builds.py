@@ -310,6 +310,30 @@ def test_cells_of_one_model_become_one_artifact(tmp_path: Path) -> None:
     assert place.stat().st_ino == before
 
 
+def test_a_model_that_changes_after_the_plan_is_built_again(tmp_path: Path) -> None:
+    made_fleet(tmp_path, "a", text="schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\n")
+    generate(tmp_path / "key.pem")
+    model = tmp_path / "models/a.onnx"
+    before = model.read_bytes()
+    build(tmp_path, planned=lambda _: save(linear(features=3), model))
+    # What was planned is not what was built.
+    model.write_bytes(before)
+    assert states(plan(tmp_path, force=True))["a/edge/host"][0] == "new"
+
+
+def test_a_copy_from_the_cache_says_nothing_of_the_time(
+    again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_CACHE", str(again / "cache"))
+    outcomes, times = [], []
+    for _ in range(2):
+        shutil.rmtree(again / "artifacts/a")
+        outcomes += [each.outcome for each in build(again, only=["a/edge/*"]).cells]
+        times += [each.last_seconds for each in plan(again, only=["a/edge/*"]).cells]
+    assert outcomes == ["built", "reused"]
+    assert times[0] == times[1] > 0
+
+
 _MERGING = """\
 schema: aotc.fleet/1
 name: x
