@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from command import Command
 from made_models import linear, save
@@ -71,6 +72,38 @@ def test_every_report_tells_of_every_cell(aotc: Command) -> None:
     cases = ElementTree.fromstring((aotc.folder / "all.xml").read_text()).iter("testcase")
     assert len([*cases]) >= 3
     assert aotc.leftovers() == []
+
+
+def test_files_are_found_from_every_folder_and_by_what_they_hold(tmp_path: Path) -> None:
+    folder = tmp_path / "a fleet"
+    folder.mkdir()
+    save(linear(), folder / "m.onnx")
+    (folder / "fleet.yaml").write_text(
+        "schema: aotc.fleet/1\nname: x\ntargets: [here.yaml]\nprofiles: [quick.yaml]\n"
+        "models: [{path: m.onnx, fixtures: inputs.npz, calibration: samples.npz}]\n"
+    )
+    (folder / "quick.yaml").write_text("schema: aotc.profile/1\nname: quick\nprecision: int8\n")
+    samples = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    np.savez(folder / "samples.npz", x=samples)
+    np.savez(folder / "inputs.npz", x=samples[:2])
+    # Paths are relative to the folder that the command runs in.
+    aotc = Command(tmp_path)
+    assert aotc("target", "probe", "a fleet/here.yaml").status == 0
+    called = ("fleet", "build", "a fleet/fleet.yaml")
+    assert aotc(*called).status == 0
+
+    def state() -> tuple[str, str]:
+        (planned,) = decode(FleetPlan, aotc(*called, "--plan").document).cells
+        return planned.state, planned.reason
+
+    assert state() == ("unchanged", "")
+    changed = ("new", "the model, the settings or the tools changed")
+    for name, array in (("inputs", samples[2:4]), ("samples", samples[:32])):
+        before = (folder / f"{name}.npz").read_bytes()
+        np.savez(folder / f"{name}.npz", x=array)
+        assert state() == changed, name
+        (folder / f"{name}.npz").write_bytes(before)
+    assert state() == ("unchanged", "")
 
 
 def test_what_is_impossible_is_told_before_anything_is_built(aotc: Command) -> None:

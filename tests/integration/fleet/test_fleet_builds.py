@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,11 @@ from process_tree import alive, descendants
 import aotc
 from aotc.cli.commands.fleet.build_fleet import status_of
 from aotc.fleet.building import FleetRequest, plan_of
-from aotc.spec.codec import decode
+from aotc.fleet.joining import joined_reports
+from aotc.pipeline.output import Output
+from aotc.spec.codec import decode, encode
 from aotc.spec.fleet import CellResult, FleetPlan, FleetReport
+from aotc.spec.json import document
 from aotc.trust.key_files import generate
 
 _FLEET = """\
@@ -166,6 +170,50 @@ def test_what_changed_is_built_again(again: Path) -> None:
     assert found["a/edge/host"] == ("new", "the model, the settings or the tools changed")
 
 
+@pytest.mark.parametrize("damage", ["changed", "removed", "unsigned"])
+def test_a_damaged_artifact_is_not_unchanged(again: Path, damage: str) -> None:
+    artifact = again / "artifacts/a/edge/host.aotc"
+    model = next((artifact / "payload").rglob("*.onnx"))
+    if damage == "changed":
+        model.write_bytes(model.read_bytes()[:-1] + b"x")
+    elif damage == "removed":
+        model.unlink()
+    else:
+        shutil.rmtree(artifact / "attestations")
+    (state, reason) = states(plan(again, only=["a/edge/*"], force=True))["a/edge/host"]
+    assert state == "new"
+    assert reason.startswith("the artifact is damaged: AOTC-G")
+    if damage == "changed":
+        (result,) = build(again, only=["a/edge/*"]).cells
+        assert result.artifact_id
+        aotc.verify(artifact, key=again / "key.pub")
+
+
+def test_what_cannot_be_proven_here_is_impossible_before_it_is_built(tmp_path: Path) -> None:
+    text = (
+        "schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\ntargets: [linux-arm64]\n"
+        "rows: [{match: {model: b}, settings: {allow_unproven: true}}]\n"
+    )
+    made_fleet(tmp_path, "a", "b", text=text)
+    generate(tmp_path / "key.pem")
+    one, other = plan(tmp_path).cells
+    if platform.machine() != "x86_64":
+        pytest.skip("the target is this machine's")
+    assert (one.state, [each.code for each in one.refusals]) == ("impossible", ["AOTC-N002"])
+    assert other.state == "new"
+
+
+def test_a_share_without_a_cell_is_built_at_once(again: Path) -> None:
+    reports = [build(again, shard=f"{n}/5") for n in (1, 2, 3, 4, 5)]
+    assert [len(each.cells) for each in reports] == [1, 1, 1, 1, 0]
+    assert status_of(reports[4]) == 0
+    files = []
+    for number, report in enumerate(reports):
+        files.append(again / f"{number}.json")
+        files[-1].write_text(document(encode(report)))
+    assert len(joined_reports(files).cells) == 4
+
+
 def test_another_key_signs_anew_only_where_it_may(again: Path) -> None:
     generate(again / "other.pem")
     asked = {"only": ["a/edge/*"], "key": again / "other.pem"}
@@ -260,6 +308,101 @@ def test_cells_of_one_model_become_one_artifact(tmp_path: Path) -> None:
     before = place.stat().st_ino
     assert build(tmp_path).merged == (merged,)
     assert place.stat().st_ino == before
+
+
+def test_a_model_that_changes_after_the_plan_is_built_again(tmp_path: Path) -> None:
+    made_fleet(tmp_path, "a", text="schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\n")
+    generate(tmp_path / "key.pem")
+    model = tmp_path / "models/a.onnx"
+    before = model.read_bytes()
+    build(tmp_path, planned=lambda _: save(linear(features=3), model))
+    # What was planned is not what was built.
+    model.write_bytes(before)
+    assert states(plan(tmp_path, force=True))["a/edge/host"][0] == "new"
+
+
+def test_a_copy_from_the_cache_says_nothing_of_the_time(
+    again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_CACHE", str(again / "cache"))
+    outcomes, times = [], []
+    for _ in range(2):
+        shutil.rmtree(again / "artifacts/a")
+        outcomes += [each.outcome for each in build(again, only=["a/edge/*"]).cells]
+        times += [each.last_seconds for each in plan(again, only=["a/edge/*"]).cells]
+    assert outcomes == ["built", "reused"]
+    assert times[0] == times[1] > 0
+
+
+_MERGING = """\
+schema: aotc.fleet/1
+name: x
+models: ['models/*']
+targets: [host, linux-x86-64, linux-x86-64-avx512]
+merge: by-model
+rows:
+  - match: {target: linux-x86-64-avx512}
+    settings: {required: false, needs: {resources: {elsewhere: 1}}}
+"""
+
+
+def test_what_is_merged_is_never_a_share(tmp_path: Path) -> None:
+    made_fleet(tmp_path, "a", text=_MERGING)
+    generate(tmp_path / "key.pem")
+    place = tmp_path / "artifacts/a/edge.aotc"
+    # Two of three cells, and one of those that are here.
+    assert build(tmp_path, only=["*/host", "*/linux-x86-64"]).merged == ()
+    assert not place.exists()
+    (merged,) = build(tmp_path).merged
+    assert (len(merged.cells), merged.refusals) == (2, ())
+    # What stands there and was signed by others stays, and so does what is no artifact.
+    aotc.build(tmp_path / "models/a.onnx", output=place, key=_other(tmp_path), force=True)
+    report = build(tmp_path)
+    assert [each.code for each in report.merged[0].refusals] == ["AOTC-I017"]
+    assert status_of(report) == 1
+    (forced,) = build(tmp_path, force=True).merged
+    assert forced == merged
+    # What is damaged is made again.
+    (place / "payload" / "aotc.json").write_text("{}")
+    shutil.rmtree(place / "attestations")
+    assert build(tmp_path, force=True).merged == (merged,)
+    aotc.verify(place, key=tmp_path / "key.pub")
+
+
+def _other(folder: Path) -> Path:
+    generate(folder / "other.pem")
+    return folder / "other.pem"
+
+
+def test_one_of_two_is_not_merged_where_the_other_need_not_be(tmp_path: Path) -> None:
+    text = _MERGING.replace("targets: [host, linux-x86-64,", "targets: [host,")
+    made_fleet(tmp_path, "a", text=text)
+    generate(tmp_path / "key.pem")
+    report = build(tmp_path)
+    assert [each.outcome for each in report.cells] == ["built", "impossible"]
+    assert report.merged == ()
+    assert status_of(report) == 0
+
+
+def test_what_another_run_delivered_meanwhile_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "schema: aotc.fleet/1\nname: x\nmodels: ['models/*']\noutput: '{model}.aotc.zip'\n"
+    made_fleet(tmp_path, "a", text=text)
+    generate(tmp_path / "key.pem")
+    deliver = Output.deliver
+
+    def late(output: Output, *given: Any) -> None:
+        monkeypatch.setattr(Output, "deliver", deliver)
+        aotc.build(
+            tmp_path / "models/a.onnx", output=tmp_path / "a.aotc.zip", key=tmp_path / "key.pem"
+        )
+        deliver(output, *given)
+
+    monkeypatch.setattr(Output, "deliver", late)
+    (result,) = build(tmp_path).cells
+    assert (result.outcome, result.refusals) == ("built", ())
+    assert sorted(each.name for each in tmp_path.glob("*a.aotc*")) == ["a.aotc.zip"]
 
 
 def _json(path: Path) -> Any:

@@ -314,3 +314,12 @@ def test_what_exists_stays(emit: Emit) -> None:
     with pytest.raises(AotcError):
         emit("github", force=True)
     assert file.read_text() == "name: mine\n"
+
+
+def test_a_fleet_without_a_cell_is_refused(repository: Path, emit: Emit) -> None:
+    text = FLEET + "exclude: [{match: {}}]\n"
+    (repository / "zoo" / "fleet.yaml").write_text(text)
+    with pytest.raises(AotcError) as caught:
+        emit("github")
+    assert caught.value.code == "AOTC-I166"
+    assert not (repository / "ci").exists()

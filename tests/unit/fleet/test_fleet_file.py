@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_a_glob_finds_models_in_their_order_and_names_them_apart(folder: Path) -
 def test_what_two_globs_find_is_one_model(folder: Path) -> None:
     fleet = read(folder, "models: [models/a.onnx, 'models/[ab].onnx']\n")
     assert names(fleet) == ["a/edge/host", "b/edge/host"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_path_says_more_of_a_model_than_a_glob(folder: Path, swapped: bool) -> None:
+    (folder / "data.npz").touch()
+    entries = ["'models/[ab].onnx'", "{path: models/a.onnx, fixtures: data.npz}"]
+    fleet = read(folder, f"models: [{', '.join(entries[::-1] if swapped else entries)}]\n")
+    assert names(fleet) == ["a/edge/host", "b/edge/host"]
+    assert [task.fixtures for task in fleet.tasks] == [folder / "data.npz", None]
+
+
+def test_names_are_the_same_wherever_the_fleet_lies(folder: Path) -> None:
+    for name in ("a", "model"):
+        shutil.copy(folder / "models/a.onnx", folder / f"{name}.onnx")
+    text = "models: ['*.onnx', {path: models/b.onnx, name: a}]\n"
+    assert names(read(folder, text)) == ["a-2/edge/host", "model/edge/host", "a/edge/host"]
 
 
 def test_a_stated_name_stays_and_others_give_way(folder: Path) -> None:
@@ -223,7 +240,7 @@ def test_only_and_nothing_to_build(folder: Path) -> None:
     assert refusal_code(read(folder, text).only, []) == "AOTC-I166"
 
 
-@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2"])
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2", "1/100001"])
 def test_shares_that_are_none(folder: Path, shard: str) -> None:
     assert refusal_code(read(folder, "models: [models/a.onnx]\n").share, shard) == "AOTC-I027"
 
@@ -233,6 +250,8 @@ def test_shares_are_all_cells_and_none_twice(folder: Path) -> None:
     found = [name for n in (1, 2, 3) for name in names(fleet.share(f"{n}/3"))]
     assert sorted(found) == sorted(names(fleet))
     assert all(names(fleet.share(f"{n}/3")) for n in (1, 2, 3))
+    # A share is the same whatever is built of it.
+    assert names(fleet.only(["b/*"]).share("1/3")) == names(fleet.share("1/3").only(["b/*"]))
 
 
 def test_executors_that_are_none() -> None:

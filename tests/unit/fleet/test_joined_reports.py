@@ -34,6 +34,12 @@ def refused(files: Sequence[Path], *, partial: bool = False) -> AotcError:
     return caught.value
 
 
+def test_a_report_of_no_such_shard_is_refused(tmp_path: Path) -> None:
+    for shard in ("3/2", "0/2", "1/999999999", "x"):
+        files = written(tmp_path, [replace(WHOLE, shard=shard)])
+        assert refused(files, partial=True).code == "AOTC-I027", shard
+
+
 # Shares.
 
 

@@ -23,7 +23,7 @@ from aotc.fleet.cell_jobs import BUILD, artifact_name, refusals_of
 from aotc.fleet.cells import FleetFile, read_fleet
 from aotc.fleet.executors import EXECUTORS
 from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
-from aotc.fleet.planning import Plan, PlannedTask, plan_fleet
+from aotc.fleet.planning import Plan, PlannedTask, plan_fleet, unusable
 from aotc.fleet.shards import plan_digest
 from aotc.fleet.state import FleetState, default_state
 from aotc.pipeline.output import Output
@@ -44,7 +44,6 @@ from aotc.spec.run_report import SIZE, Journal, Measurement
 from aotc.spec.trust_policy import Signer
 from aotc.tools.merge import merge_artifacts
 from aotc.trust.development_key import development_key_path
-from aotc.trust.opening import identified, open_container
 from aotc.trust.signers import is_signer_file, load_signer, own_anchors
 
 LOCAL: Final = "local"
@@ -101,7 +100,7 @@ def build_fleet(request: FleetRequest) -> FleetReport:
             fleet=run.fleet.fleet.name,
             executor=run.executor.name,
             cells=tuple(results.values()),
-            plan=run.digest,
+            plan=plan_digest(run.fleet.whole),
             shard=request.shard,
             merged=merged,
             workers=run.plan.document.workers,
@@ -114,8 +113,8 @@ def build_fleet(request: FleetRequest) -> FleetReport:
 def _planned(request: FleetRequest) -> Iterator[_Run]:
     """A run with its plan, whose executor is there as long as the context lasts."""
     whole = read_fleet(Path(request.fleet))
-    digest = plan_digest(task.cell for task in whole.tasks)
-    fleet = whole.share(request.shard).only(request.only)
+    # A share may have no cell, but what all shares are of has one.
+    fleet = whole.only(request.only).share(request.shard)
     signer = load_signer(request.key)
     folder = (
         Path(request.state)
@@ -144,7 +143,7 @@ def _planned(request: FleetRequest) -> Iterator[_Run]:
             reporter=reporter,
         )
         reporter.end()
-        yield _Run(request, fleet, digest, plan, executor, state, signer, reporter)
+        yield _Run(request, fleet, plan, executor, state, signer, reporter)
 
 
 def executor_of(on: str, jobs: int | None = None) -> Executor:
@@ -168,14 +167,13 @@ class _Run:
         self,
         request: FleetRequest,
         fleet: FleetFile,
-        digest: str,
         plan: Plan,
         executor: Executor,
         state: FleetState,
         signer: Signer,
         reporter: Reporter,
     ) -> None:
-        self.request, self.fleet, self.digest, self.plan = request, fleet, digest, plan
+        self.request, self.fleet, self.plan = request, fleet, plan
         self.executor, self.state, self.signer, self.reporter = executor, state, signer, reporter
 
     def results(self) -> dict[str, CellResult]:
@@ -279,24 +277,40 @@ class _Run:
         place = Path(planned.task.cell.output)
         with translated_errors(str(place)):
             place.parent.mkdir(parents=True, exist_ok=True)
-            output = Output(place, planned.task.source, force=self.request.force)
-            output.require_signer(own_anchors(self.signer, "who signs the fleet"))
             with work_folder(place) as work:
                 _move(built, work / NEW)
                 content = read_at_most(work / NEW / MANIFEST, MAX_JSON_BYTES)
                 manifest = decode(Manifest, strict_json(content))
-                output.deliver(work / NEW, manifest, work, None)
+                try:
+                    self._place(place, manifest, work)
+                except AotcError as error:
+                    if error.code != "AOTC-I017":
+                        raise
+                    # Another run of the fleet may have put its own there a moment ago.
+                    (work / place.name).unlink(missing_ok=True)
+                    self._place(place, manifest, work)
+
+    def _place(self, place: Path, manifest: Manifest, work: Path) -> None:
+        output = Output(place, manifest.source, force=self.request.force)
+        output.require_signer(own_anchors(self.signer, "who signs the fleet"))
+        output.deliver(work / NEW, manifest, work, None)
 
     # Cells of one model as one artifact.
 
     def merged(self, results: Mapping[str, CellResult]) -> Iterable[MergedArtifact]:
-        """One artifact of all cells of a model with one profile, where they are two or more."""
-        groups: dict[tuple[str, str], list[CellResult]] = {}
-        for result in results.values():
-            groups.setdefault((result.cell.model, result.cell.profile), []).append(result)
-        for (model, profile), cells in groups.items():
+        """One artifact of all cells of a model with one profile, where they are two or more.
+
+        Of a share of them none is made, which would take the place of that of all.
+        """
+        groups: dict[tuple[str, str], list[str]] = {}
+        for cell in self.fleet.whole:
+            groups.setdefault((cell.model, cell.profile), []).append(cell.name)
+        for (model, profile), names in groups.items():
+            cells = [results[name] for name in names if name in results]
+            is_done = len(cells) == len(names) and all(e.outcome != "not-run" for e in cells)
             there = [each for each in cells if each.artifact_id]
-            if len(cells) < 2 or any(each.outcome == "not-run" for each in cells):
+            wanted = [each for each in cells if each.artifact_id or each.cell.required]
+            if len(wanted) < 2 or not is_done:
                 continue
             merged = MergedArtifact(
                 model=model,
@@ -312,21 +326,22 @@ class _Run:
     ) -> MergedArtifact:
         name = f"{merged.model}/{merged.profile}"
         missing = [each for each in cells if not each.artifact_id and each.cell.required]
-        if missing or not there:
+        if missing:
             return replace(
                 merged, refusals=tuple(each for cell in missing for each in cell.refusals)
             )
-        kept = self.state.merged(name)
+        place, kept = Path(merged.output), self.state.merged(name)
         same = kept is not None and replace(kept, artifact_id="") == merged
-        if kept is not None and same and _id_at(Path(kept.output)) == kept.artifact_id:
+        if kept is not None and same and not unusable(place, kept.artifact_id, self.signer):
             return kept
         self.reporter.note(f"merging {name}")
-        place = Path(merged.output)
         try:
             with translated_errors(merged.output):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 paths = [each.cell.output for each in there]
-                report = merge_artifacts(paths, place, key=self.request.key, force=True)
+                report = merge_artifacts(
+                    paths, place, key=self.request.key, force=self.request.force
+                )
         except AotcError as error:
             merged = replace(merged, refusals=refusals_of(error))
         else:
@@ -357,15 +372,6 @@ def _move(built: Path, place: Path) -> None:
             else:
                 with open_plain(each) as source, target.open("xb") as copy:
                     shutil.copyfileobj(source, copy)
-
-
-def _id_at(place: Path) -> str:
-    """The id of the artifact there; empty without one."""
-    try:
-        with open_container(place) as container:
-            return identified(container, place)[1]
-    except (AotcError, OSError):
-        return ""
 
 
 def _unbuilt(planned: PlannedTask) -> CellResult:

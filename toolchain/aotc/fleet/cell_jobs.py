@@ -50,7 +50,8 @@ def asked_of(task: Task) -> Asked:
     def shipped(place: str, path: str | Path) -> str:
         """The word for a file of the user's, which may have another path where the job runs."""
         name = f"{place}/{Path(path).name}"
-        files[name] = Path(path)
+        # Jobs run in folders of their own.
+        files[name] = Path(path).absolute()
         return f"{{file:{name}}}"
 
     target = task.target

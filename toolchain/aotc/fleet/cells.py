@@ -7,7 +7,7 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +15,12 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
 from aotc.base.text import did_you_mean
-from aotc.fleet.shards import shards
+from aotc.fleet.shards import MOST_SHARDS, shards
 from aotc.pipeline.request import BuildRequest
 from aotc.sources.registry import importer_of
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.fleet import Cell, CellMatch, CellSettings, Fleet, FleetModel, Needs
+from aotc.spec.precision import Name
 from aotc.spec.profile import Profile
 from aotc.spec.profile_files import (
     builtin_profiles,
@@ -60,11 +61,15 @@ class Task:
 
 @record
 class FleetFile:
-    """A fleet as its file states it; `excluded` are cells with the reason why."""
+    """A fleet as its file states it; `excluded` are cells with the reason why.
+
+    `tasks` may be a share of `whole`, which are all cells that are not excluded.
+    """
 
     fleet: Fleet
     path: Path
     tasks: tuple[Task, ...]
+    whole: tuple[Cell, ...]
     excluded: tuple[tuple[Cell, str], ...] = ()
 
     def merged_output(self, model: str, profile: str) -> Path:
@@ -73,20 +78,22 @@ class FleetFile:
         return self.path.parent / _filled(self.fleet.merged_output, names)
 
     def share(self, shard: str) -> FleetFile:
-        """The cells of one share, `I/N`; empty: all.  Raises AOTC-I027."""
+        """The cells of one share, `I/N`; empty: all.  Raises AOTC-I027.
+
+        A share of a fleet that has fewer cells than shares may have none.
+        """
         if not shard:
             return self
         index, _, count = shard.partition("/")
         known = index.isdecimal() and count.isdecimal() and len(shard) < 12
-        if not known or not 0 < int(index) <= int(count):
+        if not known or not 0 < int(index) <= int(count) <= MOST_SHARDS:
             raise AotcError(
                 "AOTC-I027",
-                "a share of a fleet is I/N, from 1/N to N/N",
+                f"a share of a fleet is I/N, from 1/N to N/N, and N is at most {MOST_SHARDS}",
                 where=f"--shard {shard}",
                 expected="such as 2/5",
             )
-        cells = shards([task.cell for task in self.tasks], int(count))[int(index) - 1]
-        names = {cell.name for cell in cells}
+        names = {cell.name for cell in shards(self.whole, int(count))[int(index) - 1]}
         tasks = tuple(task for task in self.tasks if task.cell.name in names)
         # Excluded cells are told once.
         return replace(self, tasks=tasks, excluded=self.excluded if int(index) == 1 else ())
@@ -166,7 +173,11 @@ class _Reading:
         self._check_used(used)
         self._stop()
         found = FleetFile(
-            fleet=self.fleet, path=self.path, tasks=tuple(tasks), excluded=tuple(excluded)
+            fleet=self.fleet,
+            path=self.path,
+            tasks=tuple(tasks),
+            whole=tuple(task.cell for task in tasks),
+            excluded=tuple(excluded),
         )
         self._check_outputs(found)
         self._stop()
@@ -202,7 +213,7 @@ class _Reading:
 
     def _models(self) -> list[tuple[str, FleetModel, str]]:
         """Each model's name, with what the file states of it, and its source."""
-        found: dict[tuple[FleetModel, str], None] = {}
+        found: dict[tuple[Name | None, str], FleetModel] = {}
         for index, model in enumerate(self.fleet.models):
             setting = f"models[{index}]"
             sources = self._sources(model.path)
@@ -217,19 +228,26 @@ class _Reading:
                 if stated and not (self.folder / stated).exists():
                     what = f"there are no such {name}: {stated!r}"
                     self._wrong("AOTC-I161", what, f"{setting}.{name}")
-            # What two globs match is one model.
-            found |= {(replace(model, path=""), source): None for source in sources}
+            # A file is one model: a path says more of it than a glob, and a later one than others.
+            for key in ((model.name, source) for source in sources):
+                known = found.setdefault(key, model)
+                if glob.has_magic(known.path) or not glob.has_magic(model.path):
+                    found[key] = model
         given = [model.name for model in self.fleet.models if model.name is not None]
         for index, model in enumerate(self.fleet.models):
             if model.name is not None and given.count(model.name) > 1:
                 what = f"two models have the name {model.name!r}"
                 self._wrong("AOTC-I160", what, f"models[{index}].name")
         parts = [
-            (model.name,) if model.name is not None else _path_parts(source)
-            for model, source in found
+            (name,) if name is not None else _path_parts(source, self.folder)
+            for name, source in found
         ]
-        names = _unique(parts, given)
-        return [(name, *pair) for name, pair in zip(names, found, strict=True)]
+        stated = frozenset(index for index, (name, _) in enumerate(found) if name is not None)
+        names = _unique(parts, stated)
+        return [
+            (name, model, source)
+            for name, ((_, source), model) in zip(names, found.items(), strict=True)
+        ]
 
     def _sources(self, text: str) -> list[str]:
         """The sources that a path or glob names, in the order of their paths."""
@@ -436,22 +454,24 @@ def _filled(template: str, names: Mapping[str, str]) -> str:
 # Names: short, of letters that paths and globs take as they are, and none twice.
 
 
-def _path_parts(source: str) -> tuple[str, ...]:
-    """Words by which a model may be called, the last being the most telling."""
+def _path_parts(source: str, folder: Path) -> tuple[str, ...]:
+    """Words by which a model may be called, the last being the most telling.
+
+    They are those of its path from the fleet's folder, so that names are the same on all machines.
+    """
     name = BuildRequest(model=source).name
-    path = Path(source)
-    if not os.path.lexists(path):
+    if not os.path.lexists(source):
         return (name,)
-    above = Path(os.path.abspath(path)).parent.parts[1:]  # noqa: PTH100 - links keep their names
+    parts = Path(os.path.relpath(source, folder)).parent.parts
+    above = tuple(part for part in parts if part != os.pardir)
     return (*above, name) if name != _PLAIN or not above else above
 
 
-def _unique(parts: Sequence[tuple[str, ...]], given: Sequence[str] = ()) -> list[str]:
+def _unique(parts: Sequence[tuple[str, ...]], stated: Collection[int] = frozenset()) -> list[str]:
     """A name for each: the last of its parts, with as many before it as tell it from others.
 
-    Parts that are one name of `given` are that name, whatever others there are.
+    Those whose indices are `stated` have their names, whatever others there are.
     """
-    stated = {(name,) for name in given}
     taken = [1] * len(parts)
     while True:
         names = [_clean("-".join(each[-n:])) for each, n in zip(parts, taken, strict=True)]
@@ -465,11 +485,11 @@ def _unique(parts: Sequence[tuple[str, ...]], given: Sequence[str] = ()) -> list
             break
         for index in longer:
             taken[index] += 1
-    used = set(given)
+    used = {names[index] for index in stated}
     unique: list[str] = []
-    for each, name in zip(parts, names, strict=True):
+    for index, name in enumerate(names):
         found, number = name, 1
-        while found in used and each not in stated:
+        while found in used and index not in stated:
             number += 1
             found = f"{name[: _MAX_NAME - 6]}-{number}"
         used.add(found)

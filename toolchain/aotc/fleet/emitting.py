@@ -21,11 +21,11 @@ def emitted_files(
 ) -> EmitReport:
     """Write the files of a form for a fleet in so many shards into `folder`.
 
-    Raises what `read_fleet` raises, AOTC-I189 (it cannot be divided so), I017 (a file exists that
-    was not emitted, or without `force` any) and I018 and I026 (a file cannot be written); all but
-    the last two before anything is written.
+    Raises what `read_fleet` raises, AOTC-I166 (all cells are excluded), I189 (it cannot be divided
+    so), I017 (a file exists that was not emitted, or without `force` any) and I018 and I026 (a file
+    cannot be written); all but the last two before anything is written.
     """
-    found = sharded(read_fleet(fleet), shards, folder)
+    found = sharded(read_fleet(fleet).only(()), shards, folder)
     files: Files = FORMS.load(form)(found)
     _refuse_replacing(folder, files, force)
     for name, text in files.items():

@@ -11,7 +11,7 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
-from aotc.fleet.shards import plan_digest
+from aotc.fleet.shards import MOST_SHARDS, plan_digest
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.fleet import CellResult, FleetReport
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
@@ -125,7 +125,7 @@ def _part(file: str, report: FleetReport) -> _Part:
         return _Part(file, report, frozenset({1}), 1)
     found = _SHARD.fullmatch(report.shard)
     numbers = frozenset(map(int, found[1].split(","))) if found is not None else frozenset({0})
-    if found is None or max(numbers) > int(found[2]):
+    if found is None or not max(numbers) <= int(found[2]) <= MOST_SHARDS:
         raise AotcError(
             "AOTC-I027",
             "the report is of no such shard",

@@ -28,7 +28,8 @@ from aotc.spec.codec import Json, decode
 from aotc.spec.fleet import CellResult, FleetPlan, PlannedCell
 from aotc.spec.reports import Refusal
 from aotc.spec.trust_policy import Signer
-from aotc.trust.opening import identified, open_container
+from aotc.trust.gate import authenticate
+from aotc.trust.opening import open_container
 from aotc.trust.references import ExternalData, InMemory, MalformedModel, references
 from aotc.trust.signers import own_anchors
 
@@ -157,7 +158,7 @@ def _planned(
     if not able and said:
         return impossible(next(iter(said.values())).refusals)
     keys = tuple(dict.fromkeys(answer.key for answer in able.values() if answer.key))
-    changed = _changed(kept, cell.output, keys, signer.key_id)
+    changed = _changed(kept, cell.output, keys, signer)
     if kept is not None and not changed:
         return replace(planned, state="unchanged", key=kept.key), keys
     if os.path.lexists(cell.output):
@@ -171,7 +172,7 @@ def _planned(
     return replace(planned, reason=changed, key=key, workers=some), keys
 
 
-def _changed(kept: CellResult | None, output: str, keys: Sequence[str], key_id: str) -> str:
+def _changed(kept: CellResult | None, output: str, keys: Sequence[str], signer: Signer) -> str:
     """Why a cell that was built before is built again; empty: it is not, or never was."""
     if kept is None:
         return ""
@@ -182,14 +183,26 @@ def _changed(kept: CellResult | None, output: str, keys: Sequence[str], key_id: 
         return (
             "the model, the settings or the tools changed" if kept.key else "its key is not known"
         )
-    if kept.key_id != key_id:
+    if kept.key_id != signer.key_id:
         return "another key signs"
-    try:
-        with open_container(Path(output)) as container:
-            found = identified(container, Path(output))[1]
-    except (AotcError, OSError):
+    return unusable(Path(output), kept.artifact_id, signer)
+
+
+def unusable(place: Path, artifact_id: str, signer: Signer) -> str:
+    """Why what stands at `place` is not the artifact that was put there; empty: it is.
+
+    Signature and digests are checked: a damaged artifact is found here, or where it is deployed.
+    """
+    if not os.path.lexists(place):
         return "the artifact is gone"
-    return "" if found == kept.artifact_id else "another artifact is in its place"
+    try:
+        with open_container(place) as container:
+            found = authenticate(container, own_anchors(signer, "who signs the fleet")).id
+    except AotcError as error:
+        return f"the artifact is damaged: {error.code} {error.what}"
+    except OSError as error:
+        return f"the artifact cannot be read: {error.strerror}"
+    return "" if found == artifact_id else "another artifact is in its place"
 
 
 # What workers are asked.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from aotc.spec.codec import encode
 from aotc.spec.fleet import Cell, Needs
 from aotc.spec.json import canonical_sha256
+
+MOST_SHARDS: Final = 100_000
+"""As many as a fleet's file has models at most."""
 
 
 def plan_digest(cells: Iterable[Cell]) -> str:

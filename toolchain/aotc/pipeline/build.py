@@ -51,7 +51,7 @@ from aotc.pipeline.output import Output
 from aotc.pipeline.package import package, size_breach
 from aotc.pipeline.partition import claim, partition
 from aotc.pipeline.plan import require_measurable, require_providers, stated_ranges, wanted_variants
-from aotc.pipeline.prove import prove_all
+from aotc.pipeline.prove import prove_all, require_alike
 from aotc.pipeline.request import (
     BuildRequest,
     called_with,
@@ -280,12 +280,14 @@ def foreseen_keys(
 
     One for each of `models`: the name that a build gives it, and what `reuse.model_digest` says of
     it; that of the request is not read.  `folder` is empty.  A key is empty where nothing is known
-    before the build.  Raises what a build refuses before it reads the model.
+    before the build.  Raises what a build refuses before it reads the model, and AOTC-N002 where
+    nothing can be proven on this machine, whatever the model.
     """
     profile, places = requested_profile(request)
     target = target_of(profile, probe(), places)
     context = _context(request, profile, target, folder / "custom_ops")
     _require_possible(request, context)
+    require_alike(context)
     # Only the model and its name differ from key to key.
     parts = artifact_key_parts("", "", context)
     if parts is None:

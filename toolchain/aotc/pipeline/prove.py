@@ -749,6 +749,13 @@ def _require_padded(
 # Why a run on the build host says nothing of the target.
 
 
+def require_alike(context: BuildContext) -> None:
+    """Raise AOTC-N002 if this host is of another platform and unproven variants are refused."""
+    why = platform_mismatch(context)
+    if why and context.profile.unproven == "refuse":
+        raise AotcError("AOTC-N002", why, place=context.places.of("unproven"))
+
+
 def platform_mismatch(context: BuildContext) -> str:
     """Why this host's platform differs from the target's; empty if it does not."""
     host, target = context.host, context.target
