@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py examples/serve ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-integration test-previous test-sources test-fleet test-zoo test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-all test-integration test-previous test-sources test-fleet test-sweeps test-zoo test-plain test-intel test-slow test-conformance ids kernels fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,14 +26,23 @@ demo: $(VENV)/.demo  ## build, verify, inspect and run a real model; then flip a
 # In the order of the files: the small ones come last, so that neither worker waits for the other.
 PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
-test: lint  ## linters, types, and all tests but those of whole builds
-	$(BIN)/$(PYTEST) --ignore tests/integration
+# What goes through every byte, place or moment of something, or waits for what takes long.
+SWEEPS := tests/attacks/costs tests/attacks/moments/test_interrupted_calls.py \
+	tests/attacks/contents/test_hostile_text.py tests/attacks/contents/test_mutation.py \
+	tests/attacks/contents/test_swaps.py tests/cli/refusals/test_broken_places.py
+
+test: lint  ## linters, types, and all tests but the sweeps and those of whole builds
+	$(BIN)/$(PYTEST) $(SWEEPS:%=--ignore=%) --ignore tests/integration
 
 test-integration: $(STAMP)  ## the tests of whole builds, which CI runs too
 	$(BIN)/$(PYTEST) tests/integration
 
-test-all: lint  ## both in one run, which takes less time than two
-	$(BIN)/$(PYTEST) tests
+test-all: lint  ## all of them in one run, but for the sweeps: what CI runs
+	$(BIN)/$(PYTEST) $(SWEEPS:%=--ignore=%) tests
+
+test-sweeps: TESTS := $(SWEEPS)
+test-sweeps: $(STAMP)  ## every byte changed, every place that refuses, every moment interrupted (15 minutes), or TESTS=…
+	$(BIN)/$(PYTEST) $(TESTS)
 
 # The minor version of ONNX Runtime before; all else is that of .venv.
 PREVIOUS := $(VENV)-previous
