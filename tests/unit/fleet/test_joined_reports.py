@@ -12,7 +12,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.fleet.joining import joined_reports
 from aotc.fleet.shards import cells_by_needs, shards
-from aotc.report.runs import fleet_judged, fleet_succeeded
+from aotc.report.runs import fleet_judged
 from aotc.spec.codec import encode
 from aotc.spec.fleet import FleetReport
 from aotc.spec.json import document
@@ -167,12 +167,12 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_what_fails_a_fleet() -> None:
     cells = cells_of(("a",), ("edge",))
-    assert fleet_succeeded(report_of(cells, ("built", "reused")))
+    assert report_of(cells, ("built", "reused")).succeeded
     for outcome in ("failed", "impossible", "not-run"):
         report = report_of(cells, ("built", outcome))  # type: ignore[arg-type]
-        assert not fleet_succeeded(report)
+        assert not report.succeeded
         optional = tuple(
             replace(e, cell=replace(e.cell, required=e.outcome == "built")) for e in report.cells
         )
-        assert fleet_succeeded(replace(report, cells=optional))
+        assert replace(report, cells=optional).succeeded
     assert REFUSAL.code == "AOTC-N001"

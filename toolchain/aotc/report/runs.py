@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
-from aotc.report.sheets.fleets import cell_figures, is_lost, of_cell
+from aotc.report.sheets.fleets import cell_figures, of_cell
 from aotc.spec.bench_reports import BenchReport, Verdict
 from aotc.spec.codec import encode
 from aotc.spec.fleet import CellResult, FleetReport
@@ -185,7 +185,7 @@ def fleet_judged(report: FleetReport) -> dict[str, Any]:
     breaches = [
         of_cell(refusal, each.cell.name)
         for each in report.cells
-        if is_lost(each)
+        if each.is_lost
         for refusal in each.refusals
     ]
     breaches += [
@@ -194,7 +194,7 @@ def fleet_judged(report: FleetReport) -> dict[str, Any]:
     noticed = [
         Finding(code=refusal.code, what=told.what, where=told.where)
         for each in report.cells
-        if not is_lost(each)
+        if not each.is_lost
         for refusal in each.refusals
         for told in (of_cell(refusal, each.cell.name),)
     ]
@@ -215,18 +215,13 @@ def fleet_judged(report: FleetReport) -> dict[str, Any]:
     }
 
 
-def fleet_succeeded(report: FleetReport) -> bool:
-    """Whether each cell that is required is there, and all are merged."""
-    return not any(map(is_lost, report.cells)) and not any(each.refusals for each in report.merged)
-
-
 def _cell_gate(each: CellResult) -> Gate:
     status: GateStatus = "passed" if each.outcome in ("built", "reused") else "not-judged"
     codes = ", ".join(dict.fromkeys(refusal.code for refusal in each.refusals))
     said = ", ".join(filter(None, (each.outcome, *cell_figures(each))))
     if status != "passed":
         said = f"{each.outcome}: {codes}" if codes else each.outcome
-        said, status = (said, "failed") if is_lost(each) else (f"{said}; not required", status)
+        said, status = (said, "failed") if each.is_lost else (f"{said}; not required", status)
     return Gate(name="build", subject=each.cell.name, status=status, measured=said)
 
 

@@ -240,6 +240,11 @@ class CellResult:
     gates: Annotated[tuple[Gate, ...], "what its build judged"] = ()
     measurements: tuple[Measurement, ...] = ()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is required, and not there."""
+        return self.cell.required and self.outcome not in ("built", "reused")
+
 
 @record
 class MergedArtifact:
@@ -268,3 +273,9 @@ class FleetReport:
     workers: tuple[WorkerDescription, ...] = ()
     findings: Annotated[tuple[Finding, ...], "of the run itself"] = ()
     seconds: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether each required cell is there, and all that is merged."""
+        lost = any(each.is_lost for each in self.cells)
+        return not lost and not any(each.refusals for each in self.merged)

@@ -30,7 +30,6 @@ from aotc.report.sheets.fleets import (
     cells_table,
     fleet_facts,
     hosts_matrix,
-    is_lost,
     linked_matrix,
     matrix_facts,
     measured,
@@ -119,8 +118,8 @@ def _says_something(each: CellResult) -> bool:
 def _fleet_figures(report: FleetReport) -> Element:
     outcomes = Counter(each.outcome for each in report.cells)
     there = outcomes["built"] + outcomes["reused"]
-    lost = any(map(is_lost, report.cells))
-    failed = sum(each.outcome == "failed" and is_lost(each) for each in report.cells)
+    lost = any(each.is_lost for each in report.cells)
+    failed = sum(each.outcome == "failed" and each.is_lost for each in report.cells)
     other = outcomes["impossible"] + outcomes["not-run"]
     bytes_ = [found for each in report.cells if (found := measured(each, SIZE)) is not None]
     work = sum(each.seconds for each in report.cells)

@@ -214,14 +214,9 @@ def fleet_outcome(report: FleetReport) -> tuple[str, str]:
     """How many cells there are, and what became of them."""
     outcomes = [each.outcome for each in report.cells]
     told = f"{count(len(outcomes), 'cell')}: {_counted(outcomes) or 'nothing'}"
-    if any(map(is_lost, report.cells)) or any(each.refusals for each in report.merged):
+    if not report.succeeded:
         return told, FAILED
     return told, NOTICED if set(outcomes) - {"built", "reused"} else PASSED
-
-
-def is_lost(result: CellResult) -> bool:
-    """Whether a cell that is required is not there."""
-    return result.cell.required and result.outcome not in ("built", "reused")
 
 
 def fleet_facts(report: FleetReport) -> Facts:

@@ -151,10 +151,7 @@ def status_of(report: FleetReport) -> int:
     """The exit status of a run: 1 where a required cell, or what is made of cells, failed."""
     if any(each.outcome == "not-run" for each in report.cells):
         return EXIT_INTERRUPTED
-    failed = any(
-        each.outcome in ("failed", "impossible") and each.cell.required for each in report.cells
-    )
-    return EXIT_NO if failed or any(each.refusals for each in report.merged) else EXIT_YES
+    return EXIT_YES if report.succeeded else EXIT_NO
 
 
 def _tell(plan: FleetPlan) -> None:

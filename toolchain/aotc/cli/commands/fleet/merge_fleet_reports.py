@@ -41,12 +41,12 @@ def merge_reports(
     """
     from aotc.cli.run_reporting import Run, reported
     from aotc.fleet.joining import joined_reports
-    from aotc.report.runs import fleet_judged, fleet_succeeded
+    from aotc.report.runs import fleet_judged
     from aotc.report.sheets.fleets import fleet_sheet
 
     with reported(Run("fleet merge-reports", reports, form, json=json, others=files)) as run:
         report = joined_reports(files, partial=partial)
-        status = EXIT_YES if fleet_succeeded(report) else EXIT_NO
+        status = EXIT_YES if report.succeeded else EXIT_NO
         if run.is_wanted:
             run.ended(status, **fleet_judged(report))
     if not run.on_standard_output:
