@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,10 @@ from ray_cluster import Cluster
 from aotc import check_models
 from aotc.trust import key_files
 
-if find_spec("ray") is None:
+try:
+    # A folder of that name, such as Ray's own in /tmp, is one to `import` as well.
+    version("ray")
+except PackageNotFoundError:
     pytest.skip("Ray is not installed: make test-fleet", allow_module_level=True)
 
 COUNT = 20

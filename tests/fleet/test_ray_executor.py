@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,10 @@ from aotc.fleet.executors.base import Job, JobOutcome
 from aotc.fleet.executors.ray import RayExecutor
 from aotc.spec.fleet import Needs
 
-if find_spec("ray") is None:
+try:
+    # A folder of that name, such as Ray's own in /tmp, is one to `import` as well.
+    version("ray")
+except PackageNotFoundError:
     pytest.skip("Ray is not installed: make test-fleet", allow_module_level=True)
 
 Lines = list[tuple[str, str]]
