@@ -29,6 +29,7 @@ from aotc.base.files.replacing import erase
 from aotc.base.files.writing import write_atomically
 from aotc.base.records import record, replace
 from aotc.host.probe import installed_versions
+from aotc.session.worker_pool import for_interpreter
 from aotc.spec.answers import ToolVersions
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.json import canonical_json, canonical_sha256, strict_json
@@ -274,7 +275,7 @@ def _install(
     )
     (packages / "aotc-around.pth").write_text("".join(f"{path}\n" for path in visible), "utf-8")
     if subprocess.run(
-        [python, "-c", "import pip"], env=_environment(), capture_output=True, check=False
+        [python, "-c", "import pip"], env=for_interpreter(os.environ), capture_output=True, check=False
     ).returncode:
         _run([python, "-m", "ensurepip"], stated)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -314,7 +315,7 @@ def _run(arguments: list[str], stated: str) -> str:
     try:
         ended = subprocess.run(
             arguments,
-            env=_environment(),
+            env=for_interpreter(os.environ),
             capture_output=True,
             text=True,
             errors="replace",
@@ -341,13 +342,6 @@ def _run(arguments: list[str], stated: str) -> str:
     raise AotcError("AOTC-I191", "the environment cannot be made", where=stated, found=found)
 
 
-def _environment() -> dict[str, str]:
-    """Variables for another interpreter: what they add here would come before its packages."""
-    left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**kept, "PYTHONNOUSERSITE": "1"}
-
-
 def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     """The versions in an environment; raises AOTC-I193 where nothing can be built there.
 
@@ -357,7 +351,7 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     try:
         ended = subprocess.run(
             [place, "-P", "-c", _ASKING],
-            env=_environment() if python is not None else None,
+            env=for_interpreter(os.environ) if python is not None else None,
             capture_output=True,
             text=True,
             errors="replace",
