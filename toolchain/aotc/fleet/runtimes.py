@@ -123,7 +123,7 @@ def _wanted(stated: str) -> _Wanted:
     """What pip is to install; raises AOTC-I190, I192, I001 and I026."""
     if _VERSION.fullmatch(stated):
         numbers = release(stated)
-        pinned = f"{stated}.*" if len(numbers) == 2 and stated.count(".") == 1 else stated
+        pinned = f"{stated}.*" if stated == ".".join(map(str, numbers[:2])) else stated
         requirement = f"{_distribution()}=={pinned}"
         return _Wanted(arguments=(requirement,), identity=requirement)
     place = Path(stated)
@@ -202,9 +202,10 @@ def _made(stated: str, wanted: _Wanted) -> Runtime:
             known = _known(folder)
             if known is not None:
                 try:
-                    versions = _described(python)
+                    versions = _described(python, own=folder)
                 except AotcError:
-                    # This environment's own packages may have moved since then.
+                    # This environment's own packages may have moved since then, and what removes
+                    # old files of caches may have been here.
                     known = None
             if known is None:
                 erase(folder)
