@@ -43,3 +43,4 @@ def test_an_environment_that_lost_its_runtime_is_made_again(
         shutil.rmtree(lost)
     again, _ = runtime_of(wheel)
     assert (again.version, again.about.reused) == ("1.32.99", False)
+    assert again.stamp != runtime.stamp

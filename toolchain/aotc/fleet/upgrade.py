@@ -29,7 +29,7 @@ from aotc.fleet.runtimes import Runtime, runtime_of
 from aotc.fleet.upgrade_jobs import TURNS
 from aotc.host.probe import probe
 from aotc.pipeline.custom_ops import stage_custom_ops
-from aotc.pipeline.reuse import source_digest
+from aotc.pipeline.reuse import folder_digest, model_digest, source_digest
 from aotc.spec.answers import ChangedAnswer, ModelAnswers, SameCalls
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.command_reports import SkippedFile
@@ -221,27 +221,34 @@ class _Finished:
     def __init__(self, runtimes: Sequence[Runtime], settings: Sequence[float]) -> None:
         """For calls with equal runtimes, settings and sources of aotc."""
         state = state_folder()
-        what = [[encode(replace(each.about, stated="", reused=False)) for each in runtimes]]
-        self._digest = canonical_sha256([*what, list(settings), source_digest()])
+        what = [
+            [encode(replace(each.about, stated="", reused=False)), each.stamp] for each in runtimes
+        ]
+        self._digest = canonical_sha256([what, list(settings), source_digest()])
         self._folder = None if state is None else state / "aotc" / "upgrades" / self._digest[:24]
 
     def find(self, subject: Subject) -> UpgradedModel | None:
         """What was found of a model as it is now."""
-        if self._folder is None:
+        path = self._path(subject)
+        if path is None:
             return None
         with suppress(OSError, ParseError):
-            text = read_at_most(self._folder / self._name(subject), MAX_JSON_BYTES)
-            return decode(UpgradedModel, strict_json(text))
+            found = decode(UpgradedModel, strict_json(read_at_most(path, MAX_JSON_BYTES)))
+            return replace(found, source=subject.stated, required=subject.required)
         return None
 
     def add(self, subject: Subject, found: UpgradedModel) -> None:
-        """Keep what was found; where that cannot be written, a later call does it again."""
-        if self._folder is None:
+        """Keep what was found; where that cannot be written, a later call does it again.
+
+        So it does what was not built, as that may be for lack of time, memory or room.
+        """
+        refused = found.before.refusal or found.after.refusal
+        path = self._path(subject) if refused is None else None
+        if path is None:
             return
         with suppress(OSError):
-            make_folder(self._folder)
-            text = canonical_json(encode(found))
-            write_atomically(self._folder / self._name(subject), text)
+            make_folder(path.parent)
+            write_atomically(path, canonical_json(encode(found)))
 
     def remove(self) -> None:
         """A call that ended begins anew the next time."""
@@ -249,21 +256,24 @@ class _Finished:
             with suppress(OSError):
                 erase(self._folder)
 
-    def _name(self, subject: Subject) -> str:
-        """Of a model's file here; external data counts by its size and time alone."""
-        stated = encode(subject.profile)
-        beside = []
-        with suppress(OSError):
-            beside = [
-                f"{each.name} {state.st_size} {state.st_mtime_ns}"
-                for each in sorted(subject.source.parent.iterdir())
-                if each.suffix != ".onnx" and (state := each.stat()).st_size
-            ]
-        digest = ""
-        with suppress(OSError):
-            digest = file_sha256(subject.source)
-        what = [subject.name, str(subject.source), digest, stated, dict(subject.options), beside]
-        return f"{canonical_sha256(what)}.json"
+    def _path(self, subject: Subject) -> Path | None:
+        """Of a model's file here, another for other data; None: nobody knows what is read."""
+        task = subject.profile.gates.task
+        runs_code = subject.options.get("trust_source") or (task is not None and task.runs_code)
+        digest = None if runs_code else model_digest(subject.source)
+        if self._folder is None or digest is None:
+            return None
+        stated = (subject.fixtures, subject.options.get("calibration"), task and task.data)
+        libraries = [each.library for each in subject.profile.custom_ops]
+        libraries += [each.library for each in subject.profile.plugins.values()]
+        try:
+            data = [folder_digest(Path(each)) for each in stated if each]
+            data += [file_sha256(Path(each)) for each in libraries]
+        except (OSError, AotcError):
+            return None
+        profile = encode(subject.profile)
+        what = [subject.name, str(subject.source), digest, profile, dict(subject.options), data]
+        return self._folder / f"{canonical_sha256(what)}.json"
 
 
 @record
