@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import time
@@ -14,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.files import failures
 from aotc.base.files.folders import MANIFEST, PAYLOAD, make_folder, state_folder
@@ -70,6 +72,8 @@ _POLL_SECONDS: Final = 0.2
 _LONGEST: Final = 10
 _JOBS: Final = "aotc.fleet.upgrade_jobs"
 _SEED: Final = 20260131
+# What `answer_both` says of an artifact that cannot be opened.
+_NOT_HERE: Final = "B cannot be run here: "
 
 
 @record
@@ -343,6 +347,10 @@ class _Comparison:
                     if timed is not None and self.measure_seconds:
                         latency = self._latency(timed, sandboxes, turns)
                         found = replace(found, latency=latency)
+                        if latency.ratio is None:
+                            missing = (*found.answers.not_compared, f"latency: {latency.reason}")
+                            answers = replace(found.answers, not_compared=missing)
+                            found = replace(found, answers=answers)
                         if found.outcome == "same" and latency.verdict in ("slower", "faster"):
                             found = replace(found, outcome=latency.verdict)
                     if timed is not None:
@@ -371,10 +379,14 @@ class _Comparison:
             if outcome == "same":
                 built = before, after
                 custom_ops = _custom_ops(subject, folder)
-                answers = self._answers(subject, built, folder, sandboxes, custom_ops)
-                if answers.original or answers.artifact or answers.earlier_answers:
+                answers, refusal = self._answers(subject, built, folder, sandboxes, custom_ops)
+                if refusal is not None:
+                    outcome = "fails"
+                    after = replace(after, side=replace(after.side, refusal=refusal))
+                elif answers.original or answers.artifact or answers.earlier_answers:
                     outcome = "different-answers"
-                timed = self._timed(subject, built, folder, custom_ops)
+                if refusal is None:
+                    timed = self._timed(subject, built, folder, custom_ops)
         finally:
             if timed is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -436,8 +448,11 @@ class _Comparison:
         folder: Path,
         sandboxes: Sequence[Sandbox],
         custom_ops: Sequence[Path],
-    ) -> AnswersCompared:
-        """What originals and artifacts answer to the inputs of the build before."""
+    ) -> tuple[AnswersCompared, Refusal | None]:
+        """What originals and artifacts answer to the inputs of the build before.
+
+        And why the new artifact does not answer what the one before does.
+        """
         before, after = built
         then = decode(ModelAnswers, before.value["original"])
         now = decode(ModelAnswers, after.value["original"])
@@ -446,6 +461,7 @@ class _Comparison:
             tolerance=tolerance, identical=_outputs(then) == _outputs(now) and bool(then.calls)
         )
         reasons: list[str] = []
+        refusal: Refusal | None = None
         drawn = _drawn(before.manifest)
         try:
             compared = self._originals(subject, built, then, folder, sandboxes[1], custom_ops)
@@ -465,20 +481,26 @@ class _Comparison:
         for name, each in zip((BEFORE, AFTER), built, strict=True):
             # Both with the new version, and judged by what the original answered before.
             staged = self._staged(each, subject, custom_ops)
-            try:
-                ran = self._against(
-                    staged, before, tolerance, folder / f"{name}-again", sandboxes[1]
-                )
-            except AotcError as error:
-                ran = SameCalls(how="none", reason=error.line())
+            ran = self._against(staged, before, tolerance, folder / f"{name}-again", sandboxes[1])
             changed = _out_of_tolerance(subject.name, ran.golden, drawn)
-            reason = ran.reason.removeprefix("B cannot be run here: ") if ran.how == "none" else ""
+            reason = ran.reason.removeprefix(_NOT_HERE) if ran.how == "none" else ""
+            left_out = [each.replace(": B refuses it", " is refused") for each in ran.left_out]
             if name == BEFORE:
-                found = replace(found, earlier_artifact=reason, earlier_answers=changed)
-            else:
-                found = replace(found, artifact=changed)
-                reasons += [f"the artifact: {why}" for why in (reason, *ran.left_out) if why]
-        return replace(found, not_compared=tuple(dict.fromkeys(reasons)))
+                refused = "; ".join(left_out) or reason
+                found = replace(found, earlier_artifact=refused, earlier_answers=changed)
+                continue
+            found = replace(found, artifact=changed)
+            reasons += [f"the artifact: {why}" for why in left_out or [reason] if why]
+            if ran.left_out or ran.reason.startswith(_NOT_HERE):
+                # Where the one before cannot be run either, nothing is worse.
+                staged = self._staged(before, subject, custom_ops)
+                then_ran = self._against(
+                    staged, before, tolerance, folder / "then-again", sandboxes[0]
+                )
+                answered = {each.fixture for each in ran.golden}
+                if any(each.fixture not in answered for each in then_ran.golden):
+                    refusal = _not_answering("; ".join(left_out) or reason)
+        return replace(found, not_compared=tuple(dict.fromkeys(reasons))), refusal
 
     def _originals(
         self,
@@ -514,7 +536,10 @@ class _Comparison:
     def _against(
         self, staged: Json, before: _Built, tolerance: Tolerance, folder: Path, sandbox: Sandbox
     ) -> SameCalls:
-        """An artifact on the inputs of the build before, and what the original answered then."""
+        """An artifact on the inputs of the build before, and what the original answered then.
+
+        A crash is why it cannot be run.
+        """
         request: Json = {
             "a": None,
             "b": staged,
@@ -522,9 +547,11 @@ class _Comparison:
             "strict": False,
             "of_originals": encode(tolerance),
         }
-        found = sandbox.run(
-            "aotc.runtime.rehearsal_jobs:answer_both", request, folder=folder, where="the answers"
-        )
+        job = "aotc.runtime.rehearsal_jobs:answer_both"
+        try:
+            found = sandbox.run(job, request, folder=folder, where="the answers")
+        except AotcError as error:
+            return SameCalls(how="none", reason=f"{_NOT_HERE}{error.line()}")
         return decode(SameCalls, found.value)
 
     def _blamed(
@@ -779,6 +806,14 @@ def _refused(error: AotcError, folder: Path) -> SideBuild:
         fix=error.fix,
     )
     return SideBuild(outcome=outcome_of(error.code), refusal=refusal)
+
+
+def _not_answering(said: str) -> Refusal:
+    """A new artifact that was built, and is refused what the one before answers."""
+    named = re.search(r"AOTC-[A-Z]\d{3}", said)
+    code = named[0] if named is not None else "AOTC-R005"
+    what = "the artifact does not answer what the one before does"
+    return Refusal(code=code, what=what, found=said[:500], fix=REASONS[code].fix)
 
 
 def _outputs(answers: ModelAnswers) -> list[tuple[str, str, str]]:
