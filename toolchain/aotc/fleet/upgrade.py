@@ -116,8 +116,8 @@ def upgrade(
     or its inverse, in three pairs of processes.  `jobs` models are built at a time, each for at
     most `timeout` seconds.  What an interrupted call of the same kind finished is not done again.
 
-    Raises what `runtime_of` does, AOTC-I001 and I027, I018 and I026, and what profiles and files of
-    fleets do.
+    Raises what `runtime_of` does, AOTC-I001, I027 and I166, I018 and I026, and what profiles and
+    files of fleets do.
     """
     started = time.monotonic()
     if allow < 1:
@@ -134,7 +134,7 @@ def upgrade(
     kept = _Finished((before, after), (allow, measure_seconds))
     done = {each.name: found for each in subjects if (found := kept.find(each)) is not None}
     resumed = len(done)
-    limits = replace(subjects[0].profile.limits, seconds=timeout, parallel=min(jobs + 1, 64))
+    limits = _limits(subjects, timeout, jobs)
     with temporary_folder("upgrade") as work:
         private, public = key_files.generate(work / "key.pem")
         comparison = _Comparison(
@@ -189,8 +189,28 @@ def _subjects(
             for each in found
         ], skipped
     file = read_fleet(fleet).only([pattern] if pattern != "*" else [])
-    return [_cell(task) for task in file.tasks], tuple(
-        SkippedFile(path=cell.name, reason=reason) for cell, reason in file.excluded
+    left_out = [SkippedFile(path=cell.name, reason=reason) for cell, reason in file.excluded]
+    subjects: list[Subject] = []
+    for task in file.tasks:
+        if os.path.lexists(task.source):
+            subjects.append(_cell(task))
+        else:
+            left_out.append(SkippedFile(path=task.cell.name, reason="its source is no file"))
+    if not subjects:
+        raise AotcError(
+            "AOTC-I166", "no cell of the fleet has a file as its source", where=str(fleet)
+        )
+    return subjects, tuple(left_out)
+
+
+def _limits(subjects: Sequence[Subject], seconds: float, jobs: int) -> WorkerLimits:
+    """Of the processes of all models: the widest, as each build keeps its own inside."""
+    stated = [each.profile.limits for each in subjects]
+    return WorkerLimits(
+        seconds=seconds,
+        memory_bytes=max(each.memory_bytes for each in stated),
+        processes=max(each.processes for each in stated),
+        parallel=min(jobs + 1, 64),
     )
 
 
@@ -458,7 +478,7 @@ class _Comparison:
         now = decode(ModelAnswers, after.value["original"])
         tolerance = decode(Tolerance, after.value["tolerance"])
         found = AnswersCompared(
-            tolerance=tolerance, identical=_outputs(then) == _outputs(now) and bool(then.calls)
+            tolerance=tolerance, identical=_digests(then) == _digests(now) and bool(then.calls)
         )
         reasons: list[str] = []
         refusal: Refusal | None = None
@@ -816,9 +836,11 @@ def _not_answering(said: str) -> Refusal:
     return Refusal(code=code, what=what, found=said[:500], fix=REASONS[code].fix)
 
 
-def _outputs(answers: ModelAnswers) -> list[tuple[str, str, str]]:
+def _digests(answers: ModelAnswers) -> list[tuple[str, str, str]]:
     return [
-        (call.name, value.name, value.sha256) for call in answers.calls for value in call.outputs
+        (call.name, value.name, value.sha256)
+        for call in answers.calls
+        for value in (*call.inputs, *call.outputs)
     ]
 
 
