@@ -35,6 +35,17 @@ def test_a_source_that_is_no_file_is_left_out_by_name(tmp_path: Path) -> None:
     assert [each.reason for each in skipped] == ["its source is no file"]
 
 
+def test_only_a_row_has_a_time_of_its_own(tmp_path: Path) -> None:
+    """Others have that of the command."""
+    for name in ("a", "b"):
+        save(linear(), tmp_path / f"{name}.onnx")
+    rows = "rows:\n  - {match: {model: a}, settings: {timeout_seconds: 60}}\n"
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(f"schema: aotc.fleet/1\nname: zoo\nmodels: ['*.onnx']\n{rows}")
+    subjects, _ = _subjects(fleet, "edge", "*")
+    assert [each.seconds for each in subjects] == [60.0, None]
+
+
 def test_the_first_model_does_not_limit_the_others(tmp_path: Path) -> None:
     save(linear(), tmp_path / "a.onnx")
     save(linear(), tmp_path / "b.onnx")

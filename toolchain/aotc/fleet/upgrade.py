@@ -235,7 +235,7 @@ def _cell(task: Task) -> Subject:
         options=options,
         fixtures=str(task.fixtures.absolute()) if task.fixtures is not None else None,
         required=task.cell.required,
-        seconds=task.cell.timeout_seconds,
+        seconds=settings.timeout_seconds,
     )
 
 
@@ -746,6 +746,8 @@ class _Caller:
                 if self._job.done():
                     self._job.result()
                     raise AotcError("AOTC-R999", "a process ended before its first call") from None
+        # A job that is run once more, as its server ended, would wait for turns for ever.
+        self._listener.close()
         self._connection.settimeout(None)
         self._lines = self._connection.makefile("rwb")
         return float(self._read())
