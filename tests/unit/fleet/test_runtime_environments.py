@@ -27,6 +27,19 @@ def test_only_two_numbers_are_the_newest_of_a_minor(stated: str, asked: str) -> 
     assert requirement.endswith(asked)
 
 
+@pytest.mark.parametrize("line", ["onnxruntime @ file://{0}", "onnxruntime\n-c {1}\n"])
+def test_files_that_requirements_name_count(tmp_path: Path, line: str) -> None:
+    """A wheel of the same name may be another one."""
+    other = tmp_path / "onnxruntime-1.32.99-py3-none-any.whl"
+    other.write_bytes(b"one")
+    stated = tmp_path / "requirements.txt"
+    stated.write_text(line.format(other, other.name))
+    before = _wanted(str(stated)).identity
+    assert _wanted(str(stated)).identity == before
+    other.write_bytes(b"two")
+    assert _wanted(str(stated)).identity != before
+
+
 def test_an_environment_that_lost_its_runtime_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,7 +161,23 @@ def _wanted(stated: str) -> _Wanted:
             where=stated,
             expected=f"a line such as {_distribution()}==1.32.0",
         )
-    return _Wanted(arguments=("-r", str(place.absolute())), identity=f"requirements {digest}")
+    try:
+        beside = sorted(file_sha256(each) for each in _files_in(text, place.parent))
+    except OSError as error:
+        raise cannot_read(error, "the file cannot be read", str(error.filename)) from None
+    identity = " ".join(["requirements", digest, *beside])
+    return _Wanted(arguments=("-r", str(place.absolute())), identity=identity)
+
+
+def _files_in(requirements: str, folder: Path) -> set[Path]:
+    """The files that a file of requirements in `folder` names, such as wheels and constraints.
+
+    Paths of wheels are relative to the working directory, and those of other such files to it.
+    """
+    words = {word.removeprefix("file://") for word in re.split(r"[\s=@]+", requirements) if word}
+    places = {place for word in words for place in (Path(word), folder / word)}
+    # Unlike Path.is_file, this returns False for what cannot be a path.
+    return {place.absolute() for place in places if os.path.isfile(place)}  # noqa: PTH113
 
 
 def _require_wheel(place: Path) -> None:
