@@ -390,7 +390,7 @@ def _described(python: str | None, own: Path | None = None) -> tuple[ToolVersion
     try:
         found: Any = json.loads(ended.stdout)
         problem, versions = found["problem"], decode(ToolVersions, found["versions"])
-        stamp = str(found["stamp"])
+        stamp = str(found.get("stamp", ""))
     except (ValueError, ParseError, KeyError, TypeError):
         lines = ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"]
         raise _unusable(place, lines[-1][:500]) from None

@@ -72,6 +72,7 @@ _POLL_SECONDS: Final = 0.2
 _LONGEST: Final = 10
 _JOBS: Final = "aotc.fleet.upgrade_jobs"
 _SEED: Final = 20260131
+_FULL: Final = "AOTC-I018"
 # What `answer_both` says of an artifact that cannot be opened.
 _NOT_HERE: Final = "B cannot be run here: "
 
@@ -444,10 +445,12 @@ class _Comparison:
                 seconds=subject.seconds,
             )
             text = (artifact / MANIFEST).read_bytes()
-        except OSError as error:
-            return _Built(side=_refused(failures.refusal_of(error), folder))
-        except AotcError as error:
-            return _Built(side=_refused(error, folder))
+        except (OSError, AotcError) as error:
+            refusal = error if isinstance(error, AotcError) else failures.refusal_of(error)
+            if refusal.code == _FULL:
+                # Of this machine, and true of all models that are left.
+                raise refusal from None
+            return _Built(side=_refused(refusal, folder))
         manifest = decode(Manifest, strict_json(text))
         side = SideBuild(
             outcome="built",
