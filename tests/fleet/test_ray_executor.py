@@ -622,6 +622,25 @@ def test_ray_is_started_here_twice_at_once(cluster: Cluster, tmp_path: Path) -> 
     assert not any(folder.encode() in words for folder in folders for words in commands)
 
 
+def test_folders_of_killed_processes_are_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(executor_module, "_MAX_FOLDER", 4096)
+    monkeypatch.setattr(executor_module, "gettempdir", lambda: str(tmp_path))
+    for name in ("aotc-ray-left", "other"):
+        (tmp_path / name / "session").mkdir(parents=True)
+    (tmp_path / "aotc-ray-new").mkdir()
+    (tmp_path / "aotc-ray-link").symlink_to(tmp_path / "other")
+    kept = {"other", "aotc-ray-new", "aotc-ray-link"}
+    with executor_module._folder_of_ray() as first:
+        (Path(first) / "session").mkdir()
+        with executor_module._folder_of_ray() as second:
+            found = {path.name for path in tmp_path.iterdir()}
+            assert found == {*kept, Path(first).name, Path(second).name}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert (tmp_path / "other" / "session").is_dir()
+
+
 def test_a_shared_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AOTC_FLEET_SHARED", str(tmp_path / "missing"))
     with pytest.raises(AotcError) as caught, RayExecutor():

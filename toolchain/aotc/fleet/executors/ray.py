@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Final, Self
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import file_sha256
-from aotc.base.files.work_folders import temporary_folder
+from aotc.base.files.work_folders import lock_path, temporary_folder
 from aotc.base.records import record, replace
 from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.executors.carrying import (
@@ -75,6 +75,7 @@ _DIGITS: Final = 4
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 # Ray's sockets lie below its folder; the system takes 107 bytes for the name of one.
 _MAX_FOLDER: Final = 20
+_FOLDER: Final = "aotc-ray-"
 
 
 @record
@@ -242,17 +243,13 @@ class RayExecutor(Executor):
         os.environ[_MODE] = "token"
         if not os.environ.get(_TOKEN_FILE):
             os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-        parent = gettempdir()
-        if len(parent) > _MAX_FOLDER:
-            parent = "/tmp"  # noqa: S108 (the folder made in it is this user's alone)
-        folder = TemporaryDirectory(prefix="aotc-ray-", dir=parent, ignore_cleanup_errors=True)
         return self._init(
             # Not one that RAY_ADDRESS names.
             address="local",
             num_cpus=max(self.jobs or 0, len(usable_processors())),
             include_dashboard=False,
             object_store_memory=_STORE_BYTES,
-            _temp_dir=stack.enter_context(folder),
+            _temp_dir=stack.enter_context(_folder_of_ray()),
         )
 
     def _join(self) -> Any:
@@ -627,6 +624,34 @@ class RayExecutor(Executor):
             if log is not None:
                 log(name, line)
         self._told.clear()
+
+
+@contextlib.contextmanager
+def _folder_of_ray() -> Iterator[str]:
+    """A folder for a Ray that is started here; what killed processes left of theirs is removed.
+
+    Its name is too short to state its process, as those of other folders do: its lock tells.
+    """
+    parent = gettempdir()
+    if len(parent) > _MAX_FOLDER:
+        parent = "/tmp"  # noqa: S108 (the folder made in it is this user's alone)
+    for left in Path(parent).glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            # One that is empty may be about to be locked.
+            if left.lstat().st_uid != os.geteuid() or not any(left.iterdir()):
+                continue
+            held = lock_path(left)
+            if held is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(held)
+    made = TemporaryDirectory(prefix=_FOLDER, dir=parent, ignore_cleanup_errors=True)
+    with made as folder:
+        held = lock_path(Path(folder))
+        try:
+            yield folder
+        finally:
+            if held is not None:
+                os.close(held)
 
 
 def _last(error: Exception) -> str:
