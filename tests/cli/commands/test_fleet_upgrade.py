@@ -184,6 +184,37 @@ def test_another_runtime_answers_otherwise_and_is_slower(aotc: Command, models: 
     assert (codes["layers/edge/host"], codes["slow/edge/host"]) == ("AOTC-N058", "AOTC-I195")
 
 
+def test_an_artifact_that_is_built_and_does_not_answer_fails(aotc: Command, models: Path) -> None:
+    """It crashes, or refuses some sizes, when it runs again; the one built before does so, too.
+
+    Another one crashes as it is timed: nothing is known of its latency, which is told.
+    """
+    save(linear(features=5), models / "crash.onnx")
+    save(linear(features=7), models / "late.onnx")
+    change = (
+        "__import__('os').abort() if o.shape[-1:] == (7,) and "
+        "__import__('os').getcwd().endswith('after-0') else "
+        "o if o.shape[-1:] == (7,) or not __import__('os').getcwd().endswith('-again') else "
+        "__import__('os').abort() if o.shape[-1:] == (5,) else "
+        "o if o.shape[0] <= 1 else (_ for _ in ()).throw(RuntimeError('no'))"
+    )
+    report = aotc.folder / "report.json"
+    other = changed_environment(aotc.folder / "other", change)
+    timing = ("--seconds", "0.1")
+    outcome = aotc("fleet", "upgrade", models, "--to", other, *timing, "--report", report)
+    answer = decode(UpgradeReport, outcome.document)
+    assert outcome.status == 1
+    found = {each.model: each for each in answer.models}
+    assert [each.outcome for each in answer.models] == ["fails", "same", "fails"]
+    for name, code in (("crash.onnx", "AOTC-I013"), ("linear.onnx", "AOTC-R005")):
+        refusal = found[name].after.refusal
+        assert refusal is not None
+        assert (refusal.code, code in found[name].answers.earlier_artifact) == (code, True)
+    gates = {each["subject"]: each["status"] for each in json.loads(report.read_text())["gates"]}
+    assert gates == {"crash.onnx": "failed", "late.onnx": "not-judged", "linear.onnx": "failed"}
+    assert "AOTC-I013" in found["late.onnx"].answers.not_compared[0]
+
+
 def test_what_was_finished_is_not_done_again(aotc: Command, models: Path) -> None:
     """The second model takes for ever in the other environment, and is taken away later."""
     save(linear(features=7), models / "slow.onnx")

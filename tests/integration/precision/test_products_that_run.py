@@ -17,6 +17,7 @@ from made_profiles import small_profile
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
+from aotc.base.records import replace
 from aotc.pipeline.integer_products import computed_products
 from aotc.session.inference import write_optimized
 
@@ -252,4 +253,6 @@ def test_no_weights_are_unpacked_in_each_call(name: str, bench: Workbench, tmp_p
     loaded = onnx.load(tmp_path / "model.onnx", load_external_data=False)
     counted, unpacked = computed_products(loaded)
     assert not unpacked
-    assert counted == found
+    # Where the CPU has kernels for blocks of channels, the last level renames what stays in float.
+    assert len(counted.names) == len(found.names)
+    assert replace(counted, names=()) == replace(found, names=())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
-from aotc.fleet.upgrade import judged
-from aotc.spec.upgrade import LatencyVerdict
+from aotc.fleet.runtimes import Runtime
+from aotc.fleet.upgrade import _Comparison, _Timed, judged
+from aotc.spec.profile import WorkerLimits
+from aotc.spec.upgrade import LatencyVerdict, RuntimeEnvironment
 from aotc.tools.bench_comparison import Interval
 
 ROWS: tuple[tuple[float, float, int, LatencyVerdict], ...] = (
@@ -30,3 +35,46 @@ def test_only_a_whole_interval_says_something(
 ) -> None:
     interval = Interval(ratio=(lower * upper) ** 0.5, lower=lower, upper=upper, rounds=rounds)
     assert judged(interval, 1.05) == verdict
+
+
+SLOWER = Interval(ratio=1.5, lower=1.4, upper=1.6, rounds=30)
+SLIGHTLY = Interval(ratio=1.2, lower=1.1, upper=1.3, rounds=30)
+SAME = Interval(ratio=1.0, lower=0.98, upper=1.02, rounds=30)
+FASTER = Interval(ratio=0.5, lower=0.4, upper=0.6, rounds=30)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict", "ratio", "count"),
+    [
+        ((SLOWER, SLIGHTLY, SLIGHTLY), "slower", 1.2, 3),
+        ((FASTER, FASTER, FASTER), "faster", 0.5, 3),
+        ((SAME, SLOWER, SLOWER), "same", 1.0, 1),
+        ((SLOWER, SAME, SLOWER), "not-judged", 1.5, 2),
+        ((SLOWER, SLIGHTLY, FASTER), "not-judged", 1.2, 3),
+    ],
+)
+def test_what_is_not_the_same_is_so_in_every_pair(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    pairs: tuple[Interval, ...],
+    verdict: LatencyVerdict,
+    ratio: float,
+    count: int,
+) -> None:
+    monkeypatch.setattr(_Comparison, "_pair", lambda _self, _timed, number, *_: pairs[number])
+    runtime = Runtime(about=RuntimeEnvironment())
+    comparison = _Comparison(
+        runtimes=(runtime, runtime),
+        key="",
+        pem="",
+        work=tmp_path,
+        limits=WorkerLimits(),
+        allow=1.05,
+        measure_seconds=1.0,
+    )
+    timed = _Timed(folder=tmp_path, name="m", inputs={}, staged=())
+    with ThreadPoolExecutor(1) as pool:
+        found = comparison._latency(timed, (), pool)
+    assert (found.verdict, found.ratio, found.pairs) == (verdict, ratio, count)
+    assert found.lower == min(each.lower for each in pairs[:count])
+    assert (found.reason == "pairs of processes do not agree") == (verdict == "not-judged")

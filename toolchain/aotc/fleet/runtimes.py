@@ -29,6 +29,7 @@ from aotc.base.files.replacing import erase
 from aotc.base.files.writing import write_atomically
 from aotc.base.records import record, replace
 from aotc.host.probe import installed_versions
+from aotc.session.worker_pool import for_interpreter
 from aotc.spec.answers import ToolVersions
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.json import canonical_json, canonical_sha256, strict_json
@@ -56,10 +57,14 @@ _WHEEL_FIX: Final = (
 
 @record
 class Runtime:
-    """An environment, and its interpreter; None: this process's own."""
+    """An environment, and its interpreter; None: this process's own.
+
+    `stamp` is another where ONNX Runtime was installed anew, if only with the same version.
+    """
 
     about: RuntimeEnvironment
     python: str | None = None
+    stamp: str = ""
 
     @property
     def version(self) -> str:
@@ -91,11 +96,13 @@ def runtime_of(stated: str, *, force: bool = False) -> tuple[Runtime, tuple[Find
         _judge_minor(stated, force=force)
     place = Path(stated)
     if not stated or stated == installed_versions((_distribution(),)).get(_distribution()):
-        runtime = Runtime(about=RuntimeEnvironment(versions=_described(None)))
+        versions, stamp = _described(None)
+        runtime = Runtime(about=RuntimeEnvironment(versions=versions), stamp=stamp)
     elif (place / _PYTHON).exists():
         python = str((place / _PYTHON).absolute())
-        about = RuntimeEnvironment(stated=stated, versions=_described(python), reused=True)
-        runtime = Runtime(about=about, python=python)
+        versions, stamp = _described(python)
+        about = RuntimeEnvironment(stated=stated, versions=versions, reused=True)
+        runtime = Runtime(about=about, python=python, stamp=stamp)
     else:
         runtime = _made(stated, _wanted(stated))
     return runtime, _judge_minor(runtime.version, force=force)
@@ -122,7 +129,7 @@ def _wanted(stated: str) -> _Wanted:
     """What pip is to install; raises AOTC-I190, I192, I001 and I026."""
     if _VERSION.fullmatch(stated):
         numbers = release(stated)
-        pinned = f"{stated}.*" if len(numbers) == 2 and stated.count(".") == 1 else stated
+        pinned = f"{stated}.*" if stated == ".".join(map(str, numbers[:2])) else stated
         requirement = f"{_distribution()}=={pinned}"
         return _Wanted(arguments=(requirement,), identity=requirement)
     place = Path(stated)
@@ -154,7 +161,23 @@ def _wanted(stated: str) -> _Wanted:
             where=stated,
             expected=f"a line such as {_distribution()}==1.32.0",
         )
-    return _Wanted(arguments=("-r", str(place.absolute())), identity=f"requirements {digest}")
+    try:
+        beside = sorted(file_sha256(each) for each in _files_in(text, place.parent))
+    except OSError as error:
+        raise cannot_read(error, "the file cannot be read", str(error.filename)) from None
+    identity = " ".join(["requirements", digest, *beside])
+    return _Wanted(arguments=("-r", str(place.absolute())), identity=identity)
+
+
+def _files_in(requirements: str, folder: Path) -> set[Path]:
+    """The files that a file of requirements in `folder` names, such as wheels and constraints.
+
+    Paths of wheels are relative to the working directory, and those of other such files to it.
+    """
+    words = {word.removeprefix("file://") for word in re.split(r"[\s=@]+", requirements) if word}
+    places = {place for word in words for place in (Path(word), folder / word)}
+    # Unlike Path.is_file, this returns False for what cannot be a path.
+    return {place.absolute() for place in places if os.path.isfile(place)}  # noqa: PTH113
 
 
 def _require_wheel(place: Path) -> None:
@@ -201,14 +224,15 @@ def _made(stated: str, wanted: _Wanted) -> Runtime:
             known = _known(folder)
             if known is not None:
                 try:
-                    versions = _described(python)
+                    versions, stamp = _described(python, own=folder)
                 except AotcError:
-                    # This environment's own packages may have moved since then.
+                    # This environment's own packages may have moved since then, and what removes
+                    # old files of caches may have been here.
                     known = None
             if known is None:
                 erase(folder)
                 installed = _install(folder, wanted, stated, visible)
-                versions = _described(python, own=folder)
+                versions, stamp = _described(python, own=folder)
                 known = RuntimeEnvironment(installed=installed)
                 write_atomically(folder / _DONE, canonical_json(encode(known)))
             else:
@@ -218,7 +242,8 @@ def _made(stated: str, wanted: _Wanted) -> Runtime:
             error, "the environment", str(error.filename or folder), "AOTC-I191",
             when_full="the disk is full", further_fix="Or point XDG_CACHE_HOME elsewhere.",
         ) from None  # fmt: skip
-    return Runtime(about=replace(known, stated=stated, versions=versions), python=python)
+    about = replace(known, stated=stated, versions=versions)
+    return Runtime(about=about, python=python, stamp=stamp)
 
 
 def _root() -> Path:
@@ -274,7 +299,10 @@ def _install(
     )
     (packages / "aotc-around.pth").write_text("".join(f"{path}\n" for path in visible), "utf-8")
     if subprocess.run(
-        [python, "-c", "import pip"], env=_environment(), capture_output=True, check=False
+        [python, "-c", "import pip"],
+        env=for_interpreter(os.environ),
+        capture_output=True,
+        check=False,
     ).returncode:
         _run([python, "-m", "ensurepip"], stated)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
@@ -314,7 +342,7 @@ def _run(arguments: list[str], stated: str) -> str:
     try:
         ended = subprocess.run(
             arguments,
-            env=_environment(),
+            env=for_interpreter(os.environ),
             capture_output=True,
             text=True,
             errors="replace",
@@ -341,15 +369,8 @@ def _run(arguments: list[str], stated: str) -> str:
     raise AotcError("AOTC-I191", "the environment cannot be made", where=stated, found=found)
 
 
-def _environment() -> dict[str, str]:
-    """Variables for another interpreter: what they add here would come before its packages."""
-    left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**kept, "PYTHONNOUSERSITE": "1"}
-
-
-def _described(python: str | None, own: Path | None = None) -> ToolVersions:
-    """The versions in an environment; raises AOTC-I193 where nothing can be built there.
+def _described(python: str | None, own: Path | None = None) -> tuple[ToolVersions, str]:
+    """The versions in an environment, and its stamp; raises AOTC-I193 where nothing can be built.
 
     ONNX Runtime must be in `own`, where that is given.
     """
@@ -357,7 +378,7 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     try:
         ended = subprocess.run(
             [place, "-P", "-c", _ASKING],
-            env=_environment() if python is not None else None,
+            env=for_interpreter(os.environ) if python is not None else None,
             capture_output=True,
             text=True,
             errors="replace",
@@ -369,6 +390,7 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
     try:
         found: Any = json.loads(ended.stdout)
         problem, versions = found["problem"], decode(ToolVersions, found["versions"])
+        stamp = str(found.get("stamp", ""))
     except (ValueError, ParseError, KeyError, TypeError):
         lines = ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"]
         raise _unusable(place, lines[-1][:500]) from None
@@ -378,7 +400,7 @@ def _described(python: str | None, own: Path | None = None) -> ToolVersions:
         raise _unusable(place, f"aotc {versions.aotc}", f"aotc {VERSION}, as here")
     if own is not None and not Path(found["file"]).resolve().is_relative_to(own.resolve()):
         raise _unusable(place, f"the ONNX Runtime in {found['file']}", f"one in {own}")
-    return versions
+    return versions, stamp
 
 
 def _unusable(place: str, found: str, expected: str = "") -> AotcError:
@@ -401,8 +423,20 @@ def describe() -> Json:
         providers = runtime.get_available_providers()
         if CPU in providers:
             versions = encode(tool_versions("aotc fleet upgrade"), full=True)
-            return {"problem": "", "file": runtime.__file__, "versions": versions}
+            place = str(runtime.__file__)
+            return {"problem": "", "file": place, "versions": versions, "stamp": _stamp(place)}
         problem = f"ONNX Runtime {runtime.__version__} has {', '.join(providers) or 'no provider'}"
     except AotcError as error:
         problem = error.line()
-    return {"problem": problem, "versions": {}}
+    return {"problem": problem, "versions": {}, "stamp": ""}
+
+
+def _stamp(file: str) -> str:
+    """Of the files of a package by their sizes and times; `file` is its first."""
+    return canonical_sha256(
+        [
+            f"{path} {state.st_size} {state.st_mtime_ns}"
+            for path in sorted(Path(file).parent.rglob("*"))
+            if path.suffix in (".py", ".so") and (state := path.stat())
+        ]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import time
@@ -14,6 +15,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.files import failures
 from aotc.base.files.folders import MANIFEST, PAYLOAD, make_folder, state_folder
@@ -29,7 +31,7 @@ from aotc.fleet.runtimes import Runtime, runtime_of
 from aotc.fleet.upgrade_jobs import TURNS
 from aotc.host.probe import probe
 from aotc.pipeline.custom_ops import stage_custom_ops
-from aotc.pipeline.reuse import source_digest
+from aotc.pipeline.reuse import folder_digest, model_digest, source_digest
 from aotc.spec.answers import ChangedAnswer, ModelAnswers, SameCalls
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.command_reports import SkippedFile
@@ -70,6 +72,9 @@ _POLL_SECONDS: Final = 0.2
 _LONGEST: Final = 10
 _JOBS: Final = "aotc.fleet.upgrade_jobs"
 _SEED: Final = 20260131
+_FULL: Final = "AOTC-I018"
+# What `answer_both` says of an artifact that cannot be opened.
+_NOT_HERE: Final = "B cannot be run here: "
 
 
 @record
@@ -112,8 +117,8 @@ def upgrade(
     or its inverse, in three pairs of processes.  `jobs` models are built at a time, each for at
     most `timeout` seconds.  What an interrupted call of the same kind finished is not done again.
 
-    Raises what `runtime_of` does, AOTC-I001 and I027, I018 and I026, and what profiles and files of
-    fleets do.
+    Raises what `runtime_of` does, AOTC-I001, I027 and I166, I018 and I026, and what profiles and
+    files of fleets do.
     """
     started = time.monotonic()
     if allow < 1:
@@ -130,7 +135,7 @@ def upgrade(
     kept = _Finished((before, after), (allow, measure_seconds))
     done = {each.name: found for each in subjects if (found := kept.find(each)) is not None}
     resumed = len(done)
-    limits = replace(subjects[0].profile.limits, seconds=timeout, parallel=min(jobs + 1, 64))
+    limits = _limits(subjects, timeout, jobs)
     with temporary_folder("upgrade") as work:
         private, public = key_files.generate(work / "key.pem")
         comparison = _Comparison(
@@ -185,8 +190,28 @@ def _subjects(
             for each in found
         ], skipped
     file = read_fleet(fleet).only([pattern] if pattern != "*" else [])
-    return [_cell(task) for task in file.tasks], tuple(
-        SkippedFile(path=cell.name, reason=reason) for cell, reason in file.excluded
+    left_out = [SkippedFile(path=cell.name, reason=reason) for cell, reason in file.excluded]
+    subjects: list[Subject] = []
+    for task in file.tasks:
+        if os.path.lexists(task.source):
+            subjects.append(_cell(task))
+        else:
+            left_out.append(SkippedFile(path=task.cell.name, reason="its source is no file"))
+    if not subjects:
+        raise AotcError(
+            "AOTC-I166", "no cell of the fleet has a file as its source", where=str(fleet)
+        )
+    return subjects, tuple(left_out)
+
+
+def _limits(subjects: Sequence[Subject], seconds: float, jobs: int) -> WorkerLimits:
+    """Of the processes of all models: the widest, as each build keeps its own inside."""
+    stated = [each.profile.limits for each in subjects]
+    return WorkerLimits(
+        seconds=seconds,
+        memory_bytes=max(each.memory_bytes for each in stated),
+        processes=max(each.processes for each in stated),
+        parallel=min(jobs + 1, 64),
     )
 
 
@@ -211,7 +236,7 @@ def _cell(task: Task) -> Subject:
         options=options,
         fixtures=str(task.fixtures.absolute()) if task.fixtures is not None else None,
         required=task.cell.required,
-        seconds=task.cell.timeout_seconds,
+        seconds=settings.timeout_seconds,
     )
 
 
@@ -221,27 +246,34 @@ class _Finished:
     def __init__(self, runtimes: Sequence[Runtime], settings: Sequence[float]) -> None:
         """For calls with equal runtimes, settings and sources of aotc."""
         state = state_folder()
-        what = [[encode(replace(each.about, stated="", reused=False)) for each in runtimes]]
-        self._digest = canonical_sha256([*what, list(settings), source_digest()])
+        what = [
+            [encode(replace(each.about, stated="", reused=False)), each.stamp] for each in runtimes
+        ]
+        self._digest = canonical_sha256([what, list(settings), source_digest()])
         self._folder = None if state is None else state / "aotc" / "upgrades" / self._digest[:24]
 
     def find(self, subject: Subject) -> UpgradedModel | None:
         """What was found of a model as it is now."""
-        if self._folder is None:
+        path = self._path(subject)
+        if path is None:
             return None
         with suppress(OSError, ParseError):
-            text = read_at_most(self._folder / self._name(subject), MAX_JSON_BYTES)
-            return decode(UpgradedModel, strict_json(text))
+            found = decode(UpgradedModel, strict_json(read_at_most(path, MAX_JSON_BYTES)))
+            return replace(found, source=subject.stated, required=subject.required)
         return None
 
     def add(self, subject: Subject, found: UpgradedModel) -> None:
-        """Keep what was found; where that cannot be written, a later call does it again."""
-        if self._folder is None:
+        """Keep what was found; where that cannot be written, a later call does it again.
+
+        So it does what was not built, as that may be for lack of time, memory or room.
+        """
+        refused = found.before.refusal or found.after.refusal
+        path = self._path(subject) if refused is None else None
+        if path is None:
             return
         with suppress(OSError):
-            make_folder(self._folder)
-            text = canonical_json(encode(found))
-            write_atomically(self._folder / self._name(subject), text)
+            make_folder(path.parent)
+            write_atomically(path, canonical_json(encode(found)))
 
     def remove(self) -> None:
         """A call that ended begins anew the next time."""
@@ -249,21 +281,24 @@ class _Finished:
             with suppress(OSError):
                 erase(self._folder)
 
-    def _name(self, subject: Subject) -> str:
-        """Of a model's file here; external data counts by its size and time alone."""
-        stated = encode(subject.profile)
-        beside = []
-        with suppress(OSError):
-            beside = [
-                f"{each.name} {state.st_size} {state.st_mtime_ns}"
-                for each in sorted(subject.source.parent.iterdir())
-                if each.suffix != ".onnx" and (state := each.stat()).st_size
-            ]
-        digest = ""
-        with suppress(OSError):
-            digest = file_sha256(subject.source)
-        what = [subject.name, str(subject.source), digest, stated, dict(subject.options), beside]
-        return f"{canonical_sha256(what)}.json"
+    def _path(self, subject: Subject) -> Path | None:
+        """Of a model's file here, another for other data; None: nobody knows what is read."""
+        task = subject.profile.gates.task
+        runs_code = subject.options.get("trust_source") or (task is not None and task.runs_code)
+        digest = None if runs_code else model_digest(subject.source)
+        if self._folder is None or digest is None:
+            return None
+        stated = (subject.fixtures, subject.options.get("calibration"), task and task.data)
+        libraries = [each.library for each in subject.profile.custom_ops]
+        libraries += [each.library for each in subject.profile.plugins.values()]
+        try:
+            data = [folder_digest(Path(each)) for each in stated if each]
+            data += [file_sha256(Path(each)) for each in libraries]
+        except (OSError, AotcError):
+            return None
+        profile = encode(subject.profile)
+        what = [subject.name, str(subject.source), digest, profile, dict(subject.options), data]
+        return self._folder / f"{canonical_sha256(what)}.json"
 
 
 @record
@@ -333,6 +368,10 @@ class _Comparison:
                     if timed is not None and self.measure_seconds:
                         latency = self._latency(timed, sandboxes, turns)
                         found = replace(found, latency=latency)
+                        if latency.ratio is None:
+                            missing = (*found.answers.not_compared, f"latency: {latency.reason}")
+                            answers = replace(found.answers, not_compared=missing)
+                            found = replace(found, answers=answers)
                         if found.outcome == "same" and latency.verdict in ("slower", "faster"):
                             found = replace(found, outcome=latency.verdict)
                     if timed is not None:
@@ -361,10 +400,14 @@ class _Comparison:
             if outcome == "same":
                 built = before, after
                 custom_ops = _custom_ops(subject, folder)
-                answers = self._answers(subject, built, folder, sandboxes, custom_ops)
-                if answers.original or answers.artifact or answers.earlier_answers:
+                answers, refusal = self._answers(subject, built, folder, sandboxes, custom_ops)
+                if refusal is not None:
+                    outcome = "fails"
+                    after = replace(after, side=replace(after.side, refusal=refusal))
+                elif answers.original or answers.artifact or answers.earlier_answers:
                     outcome = "different-answers"
-                timed = self._timed(subject, built, folder, custom_ops)
+                if refusal is None:
+                    timed = self._timed(subject, built, folder, custom_ops)
         finally:
             if timed is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -402,10 +445,12 @@ class _Comparison:
                 seconds=subject.seconds,
             )
             text = (artifact / MANIFEST).read_bytes()
-        except OSError as error:
-            return _Built(side=_refused(failures.refusal_of(error), folder))
-        except AotcError as error:
-            return _Built(side=_refused(error, folder))
+        except (OSError, AotcError) as error:
+            refusal = error if isinstance(error, AotcError) else failures.refusal_of(error)
+            if refusal.code == _FULL:
+                # Of this machine, and true of all models that are left.
+                raise refusal from None
+            return _Built(side=_refused(refusal, folder))
         manifest = decode(Manifest, strict_json(text))
         side = SideBuild(
             outcome="built",
@@ -426,16 +471,20 @@ class _Comparison:
         folder: Path,
         sandboxes: Sequence[Sandbox],
         custom_ops: Sequence[Path],
-    ) -> AnswersCompared:
-        """What originals and artifacts answer to the inputs of the build before."""
+    ) -> tuple[AnswersCompared, Refusal | None]:
+        """What originals and artifacts answer to the inputs of the build before.
+
+        And why the new artifact does not answer what the one before does.
+        """
         before, after = built
         then = decode(ModelAnswers, before.value["original"])
         now = decode(ModelAnswers, after.value["original"])
         tolerance = decode(Tolerance, after.value["tolerance"])
         found = AnswersCompared(
-            tolerance=tolerance, identical=_outputs(then) == _outputs(now) and bool(then.calls)
+            tolerance=tolerance, identical=_digests(then) == _digests(now) and bool(then.calls)
         )
         reasons: list[str] = []
+        refusal: Refusal | None = None
         drawn = _drawn(before.manifest)
         try:
             compared = self._originals(subject, built, then, folder, sandboxes[1], custom_ops)
@@ -455,20 +504,26 @@ class _Comparison:
         for name, each in zip((BEFORE, AFTER), built, strict=True):
             # Both with the new version, and judged by what the original answered before.
             staged = self._staged(each, subject, custom_ops)
-            try:
-                ran = self._against(
-                    staged, before, tolerance, folder / f"{name}-again", sandboxes[1]
-                )
-            except AotcError as error:
-                ran = SameCalls(how="none", reason=error.line())
+            ran = self._against(staged, before, tolerance, folder / f"{name}-again", sandboxes[1])
             changed = _out_of_tolerance(subject.name, ran.golden, drawn)
-            reason = ran.reason.removeprefix("B cannot be run here: ") if ran.how == "none" else ""
+            reason = ran.reason.removeprefix(_NOT_HERE) if ran.how == "none" else ""
+            left_out = [each.replace(": B refuses it", " is refused") for each in ran.left_out]
             if name == BEFORE:
-                found = replace(found, earlier_artifact=reason, earlier_answers=changed)
-            else:
-                found = replace(found, artifact=changed)
-                reasons += [f"the artifact: {why}" for why in (reason, *ran.left_out) if why]
-        return replace(found, not_compared=tuple(dict.fromkeys(reasons)))
+                refused = "; ".join(left_out) or reason
+                found = replace(found, earlier_artifact=refused, earlier_answers=changed)
+                continue
+            found = replace(found, artifact=changed)
+            reasons += [f"the artifact: {why}" for why in left_out or [reason] if why]
+            if ran.left_out or ran.reason.startswith(_NOT_HERE):
+                # Where the one before cannot be run either, nothing is worse.
+                staged = self._staged(before, subject, custom_ops)
+                then_ran = self._against(
+                    staged, before, tolerance, folder / "then-again", sandboxes[0]
+                )
+                answered = {each.fixture for each in ran.golden}
+                if any(each.fixture not in answered for each in then_ran.golden):
+                    refusal = _not_answering("; ".join(left_out) or reason)
+        return replace(found, not_compared=tuple(dict.fromkeys(reasons))), refusal
 
     def _originals(
         self,
@@ -504,7 +559,10 @@ class _Comparison:
     def _against(
         self, staged: Json, before: _Built, tolerance: Tolerance, folder: Path, sandbox: Sandbox
     ) -> SameCalls:
-        """An artifact on the inputs of the build before, and what the original answered then."""
+        """An artifact on the inputs of the build before, and what the original answered then.
+
+        A crash is why it cannot be run.
+        """
         request: Json = {
             "a": None,
             "b": staged,
@@ -512,9 +570,11 @@ class _Comparison:
             "strict": False,
             "of_originals": encode(tolerance),
         }
-        found = sandbox.run(
-            "aotc.runtime.rehearsal_jobs:answer_both", request, folder=folder, where="the answers"
-        )
+        job = "aotc.runtime.rehearsal_jobs:answer_both"
+        try:
+            found = sandbox.run(job, request, folder=folder, where="the answers")
+        except AotcError as error:
+            return SameCalls(how="none", reason=f"{_NOT_HERE}{error.line()}")
         return decode(SameCalls, found.value)
 
     def _blamed(
@@ -689,6 +749,8 @@ class _Caller:
                 if self._job.done():
                     self._job.result()
                     raise AotcError("AOTC-R999", "a process ended before its first call") from None
+        # A job that is run once more, as its server ended, would wait for turns for ever.
+        self._listener.close()
         self._connection.settimeout(None)
         self._lines = self._connection.makefile("rwb")
         return float(self._read())
@@ -771,9 +833,19 @@ def _refused(error: AotcError, folder: Path) -> SideBuild:
     return SideBuild(outcome=outcome_of(error.code), refusal=refusal)
 
 
-def _outputs(answers: ModelAnswers) -> list[tuple[str, str, str]]:
+def _not_answering(said: str) -> Refusal:
+    """A new artifact that was built, and is refused what the one before answers."""
+    named = re.search(r"AOTC-[A-Z]\d{3}", said)
+    code = named[0] if named is not None else "AOTC-R005"
+    what = "the artifact does not answer what the one before does"
+    return Refusal(code=code, what=what, found=said[:500], fix=REASONS[code].fix)
+
+
+def _digests(answers: ModelAnswers) -> list[tuple[str, str, str]]:
     return [
-        (call.name, value.name, value.sha256) for call in answers.calls for value in call.outputs
+        (call.name, value.name, value.sha256)
+        for call in answers.calls
+        for value in (*call.inputs, *call.outputs)
     ]
 
 

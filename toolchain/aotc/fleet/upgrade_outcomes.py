@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aotc.base.codes import REASONS
 from aotc.base.errors import Place
 from aotc.base.records import replace
@@ -15,6 +17,9 @@ from aotc.spec.upgrade import (
     UpgradeReport,
 )
 from aotc.tools.check_outcomes import changed_in_words
+
+# Of the machine, as it was during one of the builds.
+_OF_THE_MOMENT: Final = frozenset({"AOTC-N055"})
 
 
 def why(found: UpgradedModel, before: str) -> str:
@@ -37,7 +42,8 @@ def why(found: UpgradedModel, before: str) -> str:
 
 def findings_in_words(found: UpgradedModel) -> str:
     """What one of the builds says of the model and the other does not, such as a lower level."""
-    before, after = set(found.before.findings), set(found.after.findings)
+    before = set(found.before.findings) - _OF_THE_MOMENT
+    after = set(found.after.findings) - _OF_THE_MOMENT
     kinds = (("no more", before - after), ("new", after - before))
     return "; ".join(
         f"{kind}: {code} {REASONS[code].title}" for kind, codes in kinds for code in sorted(codes)

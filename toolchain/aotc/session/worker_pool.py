@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
@@ -50,6 +50,7 @@ _REMOVED_VARIABLES = (
     "PYTHONSTARTUP",
     "PYTHONWARNINGS",
 )
+_OF_THIS_INTERPRETER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 _MAX_LOGS: Final = 20
 _MAX_LOG_BYTES: Final = 4 << 20
 
@@ -85,8 +86,7 @@ class Workers:
         self._limits = limits
         environment = _environment()
         if python is not None:
-            # What is in there would come before its own packages.
-            environment.pop("PYTHONPATH", None)
+            environment = for_interpreter(environment)
         self._server = ForkServer(
             environment, background_imports, forked=forked, python=python or sys.executable
         )
@@ -162,6 +162,12 @@ class Workers:
         if (folder / RESULT).is_file():
             return _result(folder, job, 0, 0.0, where, self._limits)
         return self.run(job, request, folder=folder, where=where)
+
+
+def for_interpreter(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables for another interpreter: what they name here would come before its packages."""
+    kept = {name: value for name, value in variables.items() if name not in _OF_THIS_INTERPRETER}
+    return {**kept, "PYTHONNOUSERSITE": "1"}
 
 
 def _environment() -> dict[str, str]:

@@ -43,7 +43,7 @@ class SideBuild:
     """A model's build in one environment."""
 
     outcome: Built
-    refusal: Annotated[Refusal | None, "why it was not built"] = None
+    refusal: Annotated[Refusal | None, "why it was not built, or does not answer"] = None
     verdict: Annotated[str, "on this host: optimal, degraded or incompatible"] = ""
     findings: Annotated[tuple[str, ...], "codes"] = ()
     artifact_id: str = ""

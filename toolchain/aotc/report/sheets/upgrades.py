@@ -34,6 +34,8 @@ def upgrade_view(answer: UpgradeReport) -> Sheet:
     worse = answer.worse()
     before, after = answer.before.versions.onnxruntime, answer.after.versions.onnxruntime
     status, style = ("none is worse", PASSED) if not worse else (f"{len(worse)} WORSE", FAILED)
+    if all(each.outcome == "fails-in-both" for each in answer.models):
+        status, style = "none is built by either", NOTICED
     if answer.unchecked:
         status, style = f"INTERRUPTED, {count(len(answer.unchecked), 'model')} left", NOTICED
     counted = Counter(_in_words(each) for each in answer.models)
