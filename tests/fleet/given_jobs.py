@@ -31,6 +31,18 @@ def refuse(request: Any) -> Any:
     raise AotcError("AOTC-N001", "the gate fails", where="here")
 
 
+def limit(request: Any) -> Any:
+    """The bytes of memory that this process may take."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def end() -> None:
+    """End the process of Ray's that this is called in."""
+    os._exit(1)
+
+
 def wait(request: Any) -> Any:
     """Tell where this runs, and wait for a file."""
     folder = Path(request["folder"])

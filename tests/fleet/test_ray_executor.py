@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,12 +15,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+from given_jobs import end
 from ray_cluster import Cluster
 
 import aotc.fleet.executors.ray as executor_module
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.fleet.executors.base import Job, JobOutcome
 from aotc.fleet.executors.ray import RayExecutor
+from aotc.fleet.hosts import usable_processors
 from aotc.spec.fleet import Needs
 
 try:
@@ -127,6 +131,43 @@ def test_what_nobody_serves_is_told_before_anything_runs(joined: RayExecutor) ->
     assert outcome.error.code == "AOTC-I164"
 
 
+def test_amounts_are_counted_as_ray_counts_them(
+    joined: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = [each for each in joined._nodes.values() if each.worker.name == "xeon"]
+    free = []
+
+    def begun(job: Job) -> None:
+        free.append(node.free["xeon"])
+        if len(free) == 3:
+            (tmp_path / "go").touch()
+
+    monkeypatch.setattr(joined, "begun", begun)
+    jobs = [
+        a_job(f"{n}", "wait", Needs(cpus=n, resources={"xeon": n}), folder=str(tmp_path), name="")
+        for n in (0.1, 0.2, 0.2)
+    ]
+    found = outcomes_of(joined, *jobs)
+    # Not 0.7000000000000001, which may add up to less than the whole when all have ended.
+    assert free == [0.9, 0.7, 0.5]
+    found += outcomes_of(
+        joined,
+        a_job("none", needs=Needs(resources={"tpu": 0.0})),
+        a_job("little", needs=Needs(cpus=0.01234, resources={"xeon": 0.00002})),
+    )
+    assert [outcome.error for outcome in found] == [None] * 5
+    assert node.free["xeon"] == 1.0
+
+
+def test_an_estimate_of_memory_refuses_and_limits_nothing(joined: RayExecutor) -> None:
+    job = a_job("large", "limit")
+    (outcome,) = outcomes_of(joined, Job(**_fields(job), memory_bytes=1 << 50))
+    assert outcome.worker is not None
+    assert outcome.value == outcome.worker.serves.memory_bytes
+    (outcome,) = outcomes_of(joined, a_job("stated", "limit", Needs(memory_bytes=3 << 29)))
+    assert outcome.value == 3 << 29
+
+
 def test_a_jobs_own_error_ends_it(joined: RayExecutor, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     told: Lines = []
@@ -188,12 +229,16 @@ def started(folder: Path, count: int) -> list[int]:
         time.sleep(0.02)
 
 
-def kill_worker_of(job: int) -> None:
-    """Kill the process of Ray's that runs a job in a process below it."""
+def ray_process_of(job: int) -> int:
+    """The process of Ray's that runs a job in a process below it."""
     while not Path(f"/proc/{job}/cmdline").read_bytes().startswith(b"ray::"):
         job = _parent(job)
         assert job > 1
-    os.kill(job, signal.SIGKILL)
+    return job
+
+
+def kill_worker_of(job: int) -> None:
+    os.kill(ray_process_of(job), signal.SIGKILL)
 
 
 def in_background(call: Callable[[], None]) -> threading.Thread:
@@ -225,6 +270,62 @@ def test_a_lost_process_loses_one_run(joined: RayExecutor, tmp_path: Path) -> No
 def _parent(process: int) -> int:
     text = Path(f"/proc/{process}/stat").read_text()
     return int(text.rpartition(")")[2].split()[1])
+
+
+def test_a_process_that_does_not_answer_is_a_lost_one(
+    joined: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(executor_module, "_LOOK_SECONDS", 0.2)
+    job = a_job("0", "wait", folder=str(tmp_path), name="0")
+    stopped: list[int] = []
+
+    def stop() -> None:
+        stopped.append(ray_process_of(started(tmp_path, 1)[0]))
+        os.kill(stopped[0], signal.SIGSTOP)
+        started(tmp_path, 2)
+        (tmp_path / "go").touch()
+
+    thread = in_background(stop)
+    told: Lines = []
+    (outcome,) = outcomes_of(joined, Job(**_fields(job), seconds=5.0), log=told)
+    thread.join()
+    assert (outcome.error, outcome.attempts) == (None, 2)
+    # Ray ends a process that does not end by itself.
+    while Path(f"/proc/{stopped[0]}").exists():
+        time.sleep(0.05)
+    assert ("0", "its worker was lost: it does not answer") in told
+
+
+def test_files_that_ray_lost_are_sent_again(joined: RayExecutor, tmp_path: Path) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(os.urandom(1000))
+    job = a_job("0", "size", file="{file:model/weights}")
+    job = Job(**_fields(job), files={"model/weights": file})
+    (first,) = outcomes_of(joined, job)
+    sha256 = joined._digests[(str(file), 1000, file.stat().st_mtime_ns)]
+    gone = joined._ray.remote(end).options(num_cpus=0, max_retries=0).remote()
+    joined._sent[sha256] = (1000, (gone,))
+    (second,) = outcomes_of(joined, job)
+    assert [(each.value, each.error) for each in (first, second)] == [(1000, None)] * 2
+    assert (first.attempts, second.attempts) == (1, 2)
+
+
+def test_an_object_store_that_is_full_fails_a_job_alone(
+    joined: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "weights"
+    file.write_bytes(b"weights")
+
+    def put(data: bytes) -> None:
+        raise joined._ray.exceptions.OutOfDiskError
+
+    monkeypatch.setattr(joined._ray, "put", put)
+    job = Job(**_fields(a_job("0")), files={"model/weights": file})
+    found = outcomes_of(joined, job, a_job("1"))
+    assert found[0].error is not None
+    assert (found[0].error.code, found[0].error.where) == ("AOTC-I018", str(file))
+    assert found[1].error is None
 
 
 def test_a_job_that_loses_all_its_workers_fails_alone(joined: RayExecutor, tmp_path: Path) -> None:
@@ -284,6 +385,7 @@ def test_a_lost_node_loses_its_runs_alone(
     cluster.wait_for("doomed")
     joined._look()
     jobs = [a_job(f"{n}", "wait", folder=str(tmp_path), name=f"{n}") for n in range(8)]
+    jobs[0] = Job(**_fields(jobs[0]), workers=("doomed",))
 
     def kill() -> None:
         started(tmp_path, 8)
@@ -295,9 +397,12 @@ def test_a_lost_node_loses_its_runs_alone(
     told: Lines = []
     found = outcomes_of(joined, *jobs, log=told)
     thread.join()
-    assert [outcome.error for outcome in found] == [None] * 8
-    assert sorted(outcome.attempts for outcome in found) == [1] * 6 + [2] * 2
-    assert "doomed" not in {worker_of(outcome) for outcome in found}
+    # The one that no other may run has nobody left, and ran once.
+    assert found[0].error is not None
+    assert (found[0].error.code, found[0].attempts) == ("AOTC-R055", 1)
+    assert [outcome.error for outcome in found[1:]] == [None] * 7
+    assert sorted(outcome.attempts for outcome in found[1:]) == [1] * 6 + [2]
+    assert "doomed" not in {worker_of(outcome) for outcome in found[1:]}
     assert ("doomed", "is lost") in told
     refused = joined.refusal(Needs(resources={"doomed": 1}))
     assert refused is not None
@@ -328,6 +433,47 @@ def test_another_aotc_is_refused_by_name(
     (outcome,) = outcomes_of(joined, a_job("goes on"))
     assert outcome.error is None
     cluster.kill("other")
+
+
+def test_a_node_that_says_what_another_aotc_says(joined: RayExecutor) -> None:
+    (node,) = [each for each in joined._ray.nodes() if each["NodeName"] == "xeon"]
+    said = joined._ray.put(({"schema": "aotc.worker/9", "kernel": "6.1"}, "token"))
+    with pytest.raises(AotcError) as caught:
+        joined._accept(node, "another", said)
+    assert (caught.value.code, caught.value.where) == ("AOTC-R052", "another")
+
+
+def test_a_node_that_is_lost_while_it_joins(
+    joined: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(key: str) -> float:
+        raise joined._ray.exceptions.GetTimeoutError
+
+    monkeypatch.setattr(joined, "_clock_offset", lost)
+    monkeypatch.setattr(joined, "_seen", set())
+    monkeypatch.setattr(joined, "_nodes", {})
+    monkeypatch.setattr(joined, "_refused", [])
+    monkeypatch.setattr(joined, "_told", [])
+    joined._look()
+    assert {error.where for error in joined._refused} == {"xeon", "epyc", "gpu"}
+    assert joined.workers() == ()
+
+
+@pytest.mark.parametrize(
+    ("package", "found", "expected"),
+    [
+        ("onnxruntime", "1.31.1", None),
+        ("onnxruntime-gpu", "1.31.0", None),
+        ("onnxruntime-gpu", "1.32.0", ("ONNX Runtime 1.31", "ONNX Runtime 1.32")),
+        ("onnxruntime", "1.31.0", ("onnxruntime 1.31.1", "onnxruntime 1.31.0")),
+    ],
+)
+def test_packages_of_onnx_runtime_are_of_one_version(
+    joined: RayExecutor, package: str, found: str, expected: tuple[str, str] | None
+) -> None:
+    mine = replace(joined.workers()[0], versions={"onnxruntime": "1.31.1"})
+    other = replace(mine, versions={package: found})
+    assert executor_module._difference(mine, other) == expected
 
 
 _CLOCK = """
@@ -433,6 +579,66 @@ def test_with_another_token(cluster: Cluster, tmp_path: Path) -> None:
     )
     assert "(found its head refuses the token)" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+_HERE = """
+import json
+import os
+import sys
+from pathlib import Path
+from aotc.fleet.executors.base import Job
+from aotc.fleet.executors.ray import RayExecutor
+
+with RayExecutor(jobs=1) as executor:
+    (worker,) = executor.workers()
+    job = Job(name="here", function="given_jobs:echo", request={"text": "x"})
+    (outcome,) = executor.run([job])
+    assert outcome.error is None, outcome.error
+    below = [Path(place).read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline")]
+    token = os.environ["RAY_AUTH_TOKEN"].encode()
+    told = any(token in words for words in below)
+    folder = executor._ray._private.worker._global_node.get_session_dir_path()
+print(json.dumps([worker.serves.cpus, told, str(Path(folder).parent)]))
+"""
+
+
+def test_ray_is_started_here_twice_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    # Whatever cluster is joined otherwise.
+    environment = {**cluster.environment, "PYTHONPATH": paths, "RAY_ADDRESS": cluster.address}
+    del environment["RAY_AUTH_TOKEN"]
+    words = [sys.executable, "-c", _HERE]
+    drivers = [
+        subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [json.loads(driver.communicate()[0]) for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0]
+    assert [each[:2] for each in said] == [[len(usable_processors()), False]] * 2
+    folders = [each[2] for each in said]
+    assert folders[0] != folders[1]
+    assert not any(Path(folder).exists() for folder in folders)
+    commands = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any(folder.encode() in words for folder in folders for words in commands)
+
+
+def test_folders_of_killed_processes_are_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(executor_module, "_MAX_FOLDER", 4096)
+    monkeypatch.setattr(executor_module, "gettempdir", lambda: str(tmp_path))
+    for name in ("aotc-ray-left", "other"):
+        (tmp_path / name / "session").mkdir(parents=True)
+    (tmp_path / "aotc-ray-new").mkdir()
+    (tmp_path / "aotc-ray-link").symlink_to(tmp_path / "other")
+    kept = {"other", "aotc-ray-new", "aotc-ray-link"}
+    with executor_module._folder_of_ray() as first:
+        (Path(first) / "session").mkdir()
+        with executor_module._folder_of_ray() as second:
+            found = {path.name for path in tmp_path.iterdir()}
+            assert found == {*kept, Path(first).name, Path(second).name}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert (tmp_path / "other" / "session").is_dir()
 
 
 def test_a_shared_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from onnx import numpy_helper
 from process_tree import alive, descendants
 
 import aotc as library
+import aotc.fleet.executors.local as local_module
+from aotc.base.errors import AotcError
+from aotc.fleet.executors.base import Job, JobOutcome, Log
 from aotc.spec.codec import decode
 from aotc.spec.command_reports import CheckModelsReport
 from aotc.spec.json_schema import schema_of
@@ -292,6 +295,23 @@ def test_an_interrupt_ends_with_what_is_known(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "known.json").read_text()) == outcome.document
     assert aotc.leftovers() == []
     wait_until(lambda: not alive(workers))
+
+
+def test_what_becomes_of_workers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Telling(local_module.LocalExecutor):
+        def run(
+            self, jobs: Sequence[Job], log: Log | None = None
+        ) -> Generator[JobOutcome, None, None]:
+            assert log is not None
+            log("xeon", "is lost")
+            log(jobs[0].name, "a line of the model's")
+            yield JobOutcome(job=jobs[0], error=AotcError("AOTC-R055", "no worker is left"))
+
+    monkeypatch.setattr(local_module, "LocalExecutor", Telling)
+    save(linear(), tmp_path / "linear.onnx")
+    told: list[str] = []
+    library.check_models(tmp_path, progress=told.append)
+    assert told == ["xeon: is lost"]
 
 
 def test_the_library_function(tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def leave(request: Json) -> Json:
     return Path(request["file"]).name
 
 
+def chatter(request: Json) -> Json:
+    """Say a line that is longer than a message, and many short ones."""
+    print("x" * 40_000)
+    for number in range(request["lines"]):
+        print(f"line {number}")
+
+
 def an_order(data: bytes, *, shared: str = "", pieces: tuple[bytes, ...] | None = None) -> Order:
     job = Job(
         name="a job",
@@ -75,13 +82,13 @@ def received(
     taken, lines = Received(folder, shared), []
     for message in messages:
         if message[0] == "log":
-            lines.append(message[1])
+            lines += message[1]
         elif message[0] == "error":
             raise message[1]
         elif message[0] == "end":
             taken.verify(message[1].digests)
             return message[1], lines
-        else:
+        elif message[0] != "begin":
             taken.take(message)
     raise AssertionError("no end")
 
@@ -120,7 +127,7 @@ def test_a_file_that_was_changed_on_the_way(tmp_path: Path, sandbox: Sandbox) ->
     with pytest.raises(AotcError) as caught:
         received(run_order(order, lambda x: x, sandbox), tmp_path / "back")
     assert caught.value.line() == (
-        "AOTC-R054 what came back of a job is not what its worker sent [model/weights] (expected "
+        "AOTC-R054 a file of a job was changed on the way [model/weights] (expected "
         f"{hashlib.sha256(LARGE).hexdigest()}; found "
         f"{hashlib.sha256(LARGE[:-1] + b'?').hexdigest()})"
     )
@@ -173,12 +180,72 @@ def test_what_came_back_is_verified(tmp_path: Path, digests: dict[str, str], wha
     assert (caught.value.code, caught.value.where) == ("AOTC-R054", what)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../b", ""])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../b", "", "a\0b"])
 def test_paths_stay_below_the_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(AotcError) as caught:
         Received(tmp_path / "back").take(("piece", path, b""))
     assert caught.value.code == "AOTC-R054"
     assert list(tmp_path.rglob("*")) == [tmp_path / "back"]
+
+
+@pytest.mark.parametrize("name", ["../mine", "{here}/mine", "mine", ".", f"{'0' * 64}-../mine"])
+def test_no_other_file_is_taken_for_a_shared_one(tmp_path: Path, name: str) -> None:
+    (tmp_path / "shared").mkdir()
+    places = [tmp_path / "mine", tmp_path / "shared" / "mine"]
+    for place in places:
+        place.write_text("mine")
+    taken = Received(tmp_path / "back", str(tmp_path / "shared"))
+    with pytest.raises(AotcError) as caught:
+        taken.take(("shared", "a", name.format(here=tmp_path)))
+    assert caught.value.code == "AOTC-R054"
+    assert all(place.is_file() for place in places)
+    assert list((tmp_path / "back").iterdir()) == []
+
+
+def test_a_shared_file_that_is_too_short_is_written_again(tmp_path: Path) -> None:
+    shared, source = tmp_path / "shared", tmp_path / "source"
+    shared.mkdir()
+    source.write_bytes(LARGE)
+    digest = hashlib.sha256(LARGE).hexdigest()
+    (shared / digest).write_bytes(LARGE[:-1])
+    carrying.share(source, digest, shared)
+    assert (shared / digest).read_bytes() == LARGE
+
+
+def test_what_the_machine_that_called_refuses_is_a_refusal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AotcError):
+        Received(tmp_path / "file" / "back")
+    taken = Received(tmp_path / "back")
+    taken.take(("piece", "a", b"a"))
+    with pytest.raises(AotcError) as caught:
+        taken.take(("piece", "a/b", b"b"))
+    taken.close()
+    assert (caught.value.code, caught.value.where) == ("AOTC-I043", str(tmp_path / "back" / "a"))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is full")
+def test_a_disk_that_is_full_when_a_file_is_closed(tmp_path: Path) -> None:
+    taken = Received(tmp_path / "back")
+    (tmp_path / "back" / "a").symlink_to("/dev/full")
+    taken._open = ("a", (tmp_path / "back" / "a").open("wb"))
+    taken.take(("piece", "a", b"a"))
+    with pytest.raises(AotcError) as caught:
+        taken.close()
+    assert (caught.value.code, caught.value.where) == ("AOTC-I018", str(tmp_path / "back" / "a"))
+    taken.close()
+
+
+def test_a_log_comes_in_few_messages_and_whole(
+    tmp_path: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(name="a job", function="test_carried_jobs:chatter", request={"lines": 20_000})
+    monkeypatch.setattr(carrying, "PIECE_BYTES", 1 << 14)
+    messages = list(run_order(Order(job=job, files=()), lambda x: x, sandbox))
+    told = [message[1] for message in messages if message[0] == "log"]
+    assert len(told) < 100
+    text = "".join("".join(lines) for lines in told)
+    assert text == "x" * 40_000 + "".join(f"line {n}" for n in range(20_000))
 
 
 def test_files_of_folders_are_told_apart(tmp_path: Path) -> None:

@@ -212,7 +212,6 @@ class _Run:
             path = Path(path)
             key = f"{{file:key/{path.name}}}"
             files[f"key/{path.name}"] = path
-        memory = cell.needs.memory_bytes or planned.memory_bytes
         return Job(
             name=cell.name,
             function=BUILD,
@@ -227,9 +226,10 @@ class _Run:
                 "directory": str(Path.cwd()) if planned.task.trust_source else "",
             },
             files={name: path.absolute() for name, path in files.items()},
-            needs=replace(cell.needs, memory_bytes=memory),
+            needs=cell.needs,
             seconds=cell.timeout_seconds,
             workers=planned.planned.workers,
+            memory_bytes=planned.memory_bytes,
         )
 
     def _result(self, planned: PlannedTask, outcome: JobOutcome) -> CellResult:

@@ -254,10 +254,16 @@ class _Checker:
             yield refused
         reporter.count(checked, len(models), "models")
         executor.begun = lambda job: reporter.note(job.name)
+
+        def told(name: str, line: str) -> None:
+            # What models write is not shown; what becomes of workers is.
+            if name not in jobs:
+                reporter.note(f"{name}: {line}")
+
         with (
             # For comparisons with earlier answers, which lie here.
             Sandbox(self.limits) if self.earlier else nullcontext() as sandbox,
-            closing(executor.run([job for _, job in jobs.values()])) as outcomes,
+            closing(executor.run([job for _, job in jobs.values()], told)) as outcomes,
         ):
             for outcome in outcomes:
                 model = jobs[outcome.job.name][0]

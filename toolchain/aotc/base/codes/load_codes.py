@@ -242,11 +242,12 @@ LOADING: Final[tuple[Row, ...]] = (
      "to the next call yourself."),
     ("AOTC-R052", "worker's environment differs", NO,
      "A machine of a cluster has another aotc, Python, onnx, ONNX Runtime or numpy than the one that started the fleet, or "
-     "does not require a token. It is not used: what it builds would not be what is built elsewhere. CPUs, GPUs and "
-     "ONNX Runtime's package for GPUs may differ.",
+     "does not require a token. It is not used: what it builds would not be what is built elsewhere. CPUs and "
+     "GPUs may differ, and so may ONNX Runtime's package, but not its minor version.",
      "Install the same versions on it, from one lock file, or take it out of the cluster."),
     ("AOTC-R053", "job lost its workers", NO,
-     "Each worker that ran the job ended without an answer: killed, out of memory, or with its machine. Other jobs went on.",
+     "Each worker that ran the job ended without an answer: killed, out of memory, with its machine, or it was "
+     "silent for ten minutes beyond the job's time. Other jobs went on.",
      "See Ray's logs of these machines. If it is memory, state needs.memory_bytes in the fleet's file."),
     ("AOTC-R054", "files of a job were changed on the way", NO,
      "A file that a job reads, or that came back of it, does not have the digest that its sender stated.",

@@ -36,7 +36,8 @@ class Job:
     `files` are what the job reads, files or folders, by the relative path that they have to each
     other wherever the job runs: a model's external data stays beside it.  In the process of the job
     each text `{file:PATH}` in `request` is the path of that file there.  `workers` are the names of
-    those that may run it; empty: all.
+    those that may run it; empty: all.  `memory_bytes` is what it may take, by an estimate: it waits
+    for as much, but for more than there is no longer than until all of it is free.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Job:
     needs: Needs = Needs()
     seconds: float = 3600.0
     workers: tuple[str, ...] = ()
+    memory_bytes: int | None = None
 
 
 @record

@@ -2,7 +2,8 @@
 
 Whoever sends it has an `Order` made, and whoever runs it yields messages as they come:
 
-    ("log", line)             what the job wrote
+    ("begin",)                its files are there, and its time begins
+    ("log", lines)            what the job wrote
     ("piece", path, bytes)    the next bytes of a file below `out`
     ("shared", path, name)    a file below `out` that lies in the shared folder
     ("error", AotcError)      what ended the job
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -44,6 +46,8 @@ SHARED_BYTES: Final = 64 << 20
 _CONTENT: Final = "content"
 _LOG: Final = "log.txt"
 _TICK_SECONDS: Final = 0.1
+# A digest, and what tells equal files apart.
+_SHARED_NAME: Final = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
 
 Message = tuple[Any, ...]
 Fetch = Callable[[Any], bytes]
@@ -118,10 +122,11 @@ def _copy(source: Path, target: Path) -> None:
 def share(path: Path, name: str, shared: Path) -> None:
     """Have a file in the shared folder by a name, which is its digest; raises AOTC-I173."""
     place = shared / name
-    if place.is_file():
-        return
     draft = shared / f".{name}-{secrets.token_hex(4)}"
     try:
+        # What a machine was writing when it lost its power may be shorter.
+        if place.is_file() and place.stat().st_size == path.stat().st_size:
+            return
         _copy(path, draft)
         draft.replace(place)
     except OSError as error:
@@ -137,15 +142,22 @@ class Received:
         self.folder = folder
         self._shared = Path(shared)
         self._open: tuple[str, IO[bytes]] | None = None
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise refusal_of(error, str(folder)) from None
 
     def take(self, message: Message) -> None:
         """Write what a message `piece` or `shared` brings; raises AOTC-R054, I173 or I018."""
         kind, path, *rest = message
-        place = self._place(path)
+        place = self.folder / path
         try:
+            self._make_room(path)
             if kind == "shared":
                 self.close()
+                # It is removed, and no other file of this machine is.
+                if not _SHARED_NAME.fullmatch(rest[0]):
+                    raise _other(path, "a name in the shared folder", rest[0])
                 found = self._shared / rest[0]
                 _copy(found, place)
                 with suppress(OSError):
@@ -159,33 +171,37 @@ class Received:
             raise refusal_of(error, str(place)) from None
 
     def close(self) -> None:
-        """Close the file that was written last."""
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
+        """Close the file that was written last; raises AOTC-I018."""
+        last, self._open = self._open, None
+        if last is not None:
+            try:
+                last[1].close()
+            except OSError as error:
+                raise refusal_of(error, str(self.folder / last[0])) from None
 
     def verify(self, digests: Mapping[str, str]) -> None:
         """Raise AOTC-R054 unless each file is there, with its digest, and no other."""
         self.close()
         found = {path.relative_to(self.folder).as_posix(): path for path in _below(self.folder)}
         for name in sorted({*found, *digests}):
-            is_digest = file_sha256(found[name]) if name in found else "no file"
+            try:
+                is_digest = file_sha256(found[name]) if name in found else "no file"
+            except OSError as error:
+                raise refusal_of(error, str(found[name])) from None
             if is_digest != digests.get(name):
                 raise _other(name, digests.get(name, "no file"), is_digest)
 
-    def _place(self, path: str) -> Path:
+    def _make_room(self, path: str) -> None:
         pure = PurePosixPath(path)
-        if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+        if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path:
             raise _other(path, "a path below the job's folder", path)
-        place = self.folder / pure
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        (self.folder / pure).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _other(path: str, expected: str, found: str) -> AotcError:
     return AotcError(
         "AOTC-R054",
-        "what came back of a job is not what its worker sent",
+        "a file of a job was changed on the way",
         where=path,
         expected=expected,
         found=found,
@@ -212,6 +228,7 @@ def run_order(order: Order, fetch: Fetch, sandbox: Sandbox) -> Iterator[Message]
         result = None
         try:
             files = _bring(order, work / "files", fetch)
+            yield ("begin",)
             with ThreadPoolExecutor(1) as pool:
                 future = pool.submit(
                     sandbox.run,
@@ -221,11 +238,13 @@ def run_order(order: Order, fetch: Fetch, sandbox: Sandbox) -> Iterator[Message]
                     where=order.job.name,
                     seconds=order.job.seconds,
                 )
-                told = 0
-                while not future.done():
+                told, done = 0, False
+                while not done:
                     wait_for([future], timeout=_TICK_SECONDS)
-                    lines, told = _lines(folder / _LOG, told, all_of=future.done())
-                    yield from (("log", line) for line in lines)
+                    done = future.done()
+                    while lines := _lines(folder / _LOG, told, all_of=done):
+                        told += len(lines)
+                        yield "log", lines.decode("utf-8", "replace").splitlines()
                 result = future.result()
         except AotcError as error:
             yield "error", error
@@ -274,16 +293,16 @@ def _sent(path: Path, name: str, sha256: str, shared: str) -> Iterator[Message]:
         yield "piece", name, b""
 
 
-def _lines(path: Path, start: int, *, all_of: bool) -> tuple[Sequence[str], int]:
-    """Complete lines of a log from the byte `start`, and where the next one begins."""
+def _lines(path: Path, start: int, *, all_of: bool) -> bytes:
+    """Complete lines of a log from the byte `start`, as many as one message takes."""
     try:
         with path.open("rb") as file:
             file.seek(start)
             data = file.read(PIECE_BYTES)
     except OSError:
-        return (), start
-    end = len(data) if all_of else data.rfind(b"\n") + 1
-    return data[:end].decode("utf-8", "replace").splitlines(), start + end
+        return b""
+    # A line that is longer than that is told in parts.
+    return data if all_of or len(data) == PIECE_BYTES else data[: data.rfind(b"\n") + 1]
 
 
 def _bring(order: Order, folder: Path, fetch: Fetch) -> dict[str, Path]:

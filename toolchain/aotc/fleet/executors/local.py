@@ -144,7 +144,7 @@ class LocalExecutor(Executor):
         # With fewer jobs than cores, each gets its part of them.
         share = processors // self._most() if self.jobs else 1
         wanted = min(processors, max(math.ceil(job.needs.cpus), share))
-        needed = job.needs.memory_bytes or 0
+        needed = job.needs.memory_bytes or job.memory_bytes or 0
         crowded = len(free) < wanted or job.needs.num_gpus > gpus or needed > left
         if crowded and not alone:
             return None

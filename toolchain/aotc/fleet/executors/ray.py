@@ -12,6 +12,7 @@ Files come and go as `aotc.fleet.executors.carrying` says.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import shutil
@@ -31,7 +32,7 @@ from typing import Any, ClassVar, Final, Self
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import file_sha256
-from aotc.base.files.work_folders import temporary_folder
+from aotc.base.files.work_folders import lock_path, temporary_folder
 from aotc.base.records import record, replace
 from aotc.fleet.executors.base import Executor, Job, JobOutcome, Log
 from aotc.fleet.executors.carrying import (
@@ -48,8 +49,9 @@ from aotc.fleet.executors.carrying import (
     share,
 )
 from aotc.fleet.hosts import describe_host, unserved, usable_processors
-from aotc.spec.codec import Json, decode, encode
+from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.fleet import Needs, WorkerDescription
+from aotc.spec.providers import RUNTIMES
 from aotc.tools.model_sandbox import Sandbox
 
 SHARED_VARIABLE: Final = "AOTC_FLEET_SHARED"
@@ -61,14 +63,19 @@ _TOLD_SECONDS: Final = 1.0
 _REFUSED_SECONDS: Final = 60.0
 _CLOCK_READINGS: Final = 3
 _JOIN_SECONDS: Final = 10.0
-_DESCRIBE_SECONDS: Final = 120.0
-_ANSWER_SECONDS: Final = 30.0
+# Beyond a job's own limit, between two messages of its worker: its process was stopped, say.
+_SILENT_SECONDS: Final = 600.0
+# A busy machine takes long to start a process.
+_ANSWER_SECONDS: Final = 120.0
 # How often nodes that came and went are looked for.
 _LOOK_SECONDS: Final = 5.0
 _STORE_BYTES: Final = 1 << 30
+# Of an amount, as Ray counts.
+_DIGITS: Final = 4
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 # Ray's sockets lie below its folder; the system takes 107 bytes for the name of one.
 _MAX_FOLDER: Final = 20
+_FOLDER: Final = "aotc-ray-"
 
 
 @record
@@ -98,6 +105,8 @@ class _Running:
     received: Received
     asked: dict[str, float]
     errors: list[AotcError]
+    until: float = math.inf
+    """When its next message is missing; none is before its first one."""
 
 
 class RayExecutor(Executor):
@@ -174,7 +183,7 @@ class RayExecutor(Executor):
                         started = self._begin(tried)
                     except AotcError as error:
                         waiting.remove(tried)
-                        yield JobOutcome(job=tried.job, error=error, attempts=tried.lost + 1)
+                        yield JobOutcome(job=tried.job, error=error, attempts=max(tried.lost, 1))
                         continue
                     if started is None:
                         continue
@@ -192,9 +201,18 @@ class RayExecutor(Executor):
                 ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0.0)
                 if not ready:
                     ready, _ = self._ray.wait(streams, timeout=_LOOK_SECONDS)
-                for stream in ready:
-                    outcome = self._next(stream, running[stream], log)
+                now = monotonic()
+                silent = [each for each in streams if running[each].until < now]
+                for stream in dict.fromkeys((*ready, *silent)):
+                    outcome: JobOutcome | BaseException | None
+                    if stream in ready:
+                        outcome = self._next(stream, running[stream], log)
+                    else:
+                        self._ray.cancel(stream, force=True)
+                        outcome = RuntimeError("it does not answer")
                     if outcome is None:
+                        until = monotonic() + running[stream].tried.job.seconds + _SILENT_SECONDS
+                        running[stream] = replace(running[stream], until=until)
                         continue
                     ended = running.pop(stream)
                     self._leave(ended)
@@ -225,15 +243,13 @@ class RayExecutor(Executor):
         os.environ[_MODE] = "token"
         if not os.environ.get(_TOKEN_FILE):
             os.environ.setdefault(_TOKEN, secrets.token_hex(32))
-        parent = gettempdir()
-        if len(parent) > _MAX_FOLDER:
-            parent = "/tmp"  # noqa: S108 (the folder made in it is this user's alone)
-        folder = TemporaryDirectory(prefix="aotc-ray-", dir=parent, ignore_cleanup_errors=True)
-        cores = self.jobs or len(usable_processors())
         return self._init(
-            num_cpus=cores,
+            # Not one that RAY_ADDRESS names.
+            address="local",
+            num_cpus=max(self.jobs or 0, len(usable_processors())),
+            include_dashboard=False,
             object_store_memory=_STORE_BYTES,
-            _temp_dir=stack.enter_context(folder),
+            _temp_dir=stack.enter_context(_folder_of_ray()),
         )
 
     def _join(self) -> Any:
@@ -278,8 +294,6 @@ class RayExecutor(Executor):
                 "'--on ray' needs the package ray",
                 fix="Install it: pip install 'aotc[fleet]'",
             ) from None
-        if "address" not in options:
-            options["include_dashboard"] = False
         main = threading.current_thread() is threading.main_thread()
         handler = signal.getsignal(signal.SIGTERM)
         try:
@@ -359,17 +373,16 @@ class RayExecutor(Executor):
     def _accept(self, node: Mapping[str, Any], name: str, described: Any) -> None:
         """Take a node into use; raises AOTC-R052 and R056."""
         try:
-            document, mode = self._ray.get(described, timeout=_DESCRIBE_SECONDS)
-        except self._ray.exceptions.RayError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise _differs(name, "a worker that runs this version of aotc", last) from None
+            document, mode = self._ray.get(described, timeout=_ANSWER_SECONDS)
+            offset = self._clock_offset(node["NodeID"])
+            worker = decode(WorkerDescription, document)
+        except (self._ray.exceptions.RayError, ParseError) as error:
+            raise _differs(name, "a worker that runs this version of aotc", _last(error)) from None
         if mode != "token":
             raise _differs(name, f"{_MODE}=token", f"{_MODE}={mode}")
-        worker = decode(WorkerDescription, document)
         difference = _difference(self._mine, worker)
         if difference is not None:
             raise _differs(name, *difference)
-        offset = self._clock_offset(node["NodeID"])
         if abs(offset) > _REFUSED_SECONDS:
             raise AotcError(
                 "AOTC-R056",
@@ -394,7 +407,7 @@ class RayExecutor(Executor):
         best = (float("inf"), 0.0)
         for _ in range(_CLOCK_READINGS):
             before = time.time()
-            there = self._ray.get(self._on(key, _clock).remote(), timeout=_DESCRIBE_SECONDS)
+            there = self._ray.get(self._on(key, _clock).remote(), timeout=_ANSWER_SECONDS)
             after = time.time()
             best = min(best, (after - before, there - (before + after) / 2))
         wait, offset = best
@@ -440,16 +453,27 @@ class RayExecutor(Executor):
         refused = self._unserved(job.needs, job.workers)
         if refused is not None:
             raise refused
-        asked = _amounts(job.needs)
-        able = [
+        serving = [
             node
             for node in self._nodes.values()
             if (not job.workers or node.worker.name in job.workers)
             and unserved(job.needs, node.worker) is None
-            and all(node.free.get(name, 0.0) >= amount for name, amount in asked.items())
+        ]
+        asked = _amounts(job.needs)
+        if job.memory_bytes and "memory" not in asked:
+            # An estimate refuses nothing: what takes more has the largest node for itself.
+            largest = max(node.worker.serves.memory_bytes or 0 for node in serving)
+            asked["memory"] = float(min(job.memory_bytes, largest))
+        able = [
+            node
+            for node in serving
+            # A node that does not say how much memory it has is not asked for it.
+            if all(node.free.get(name, math.inf) >= amount for name, amount in asked.items())
         ]
         if not able:
             return None
+        self._count += 1
+        received = Received(self._folder / f"{self._count}" / "out", self._shared)
         files = self._carried(job)
         large = {file.sha256 for file in files}
         node = max(able, key=lambda each: (len(large & each.content), each.free["CPU"]))
@@ -457,9 +481,10 @@ class RayExecutor(Executor):
             # Paths of this machine say nothing there.
             job=replace(job, files=dict.fromkeys(job.files, Path())),
             files=files,
-            memory_bytes=job.needs.memory_bytes,
+            memory_bytes=job.needs.memory_bytes or node.worker.serves.memory_bytes,
             shared=self._shared,
         )
+        asked = {name: amount for name, amount in asked.items() if name in node.free}
         custom = {k: v for k, v in asked.items() if k not in ("CPU", "GPU", "memory")}
         stream = self._serve.options(
             num_returns="streaming",
@@ -472,22 +497,21 @@ class RayExecutor(Executor):
             _generator_backpressure_num_objects=4,
         ).remote(order)
         for name, amount in asked.items():
-            node.free[name] -= amount
+            node.free[name] = round(node.free[name] - amount, _DIGITS)
         node.content.update(large)
-        self._count += 1
-        folder = self._folder / f"{self._count}" / "out"
         return stream, _Running(
             tried=tried,
             node=node,
-            received=Received(folder, self._shared),
+            received=received,
             asked=asked,
             errors=[],
         )
 
     def _leave(self, ended: _Running) -> None:
-        ended.received.close()
+        with contextlib.suppress(AotcError):
+            ended.received.close()
         for name, amount in ended.asked.items():
-            ended.node.free[name] += amount
+            ended.node.free[name] = round(ended.node.free[name] + amount, _DIGITS)
 
     def _next(
         self, stream: Any, running: _Running, log: Log | None
@@ -499,8 +523,12 @@ class RayExecutor(Executor):
         except StopIteration:
             return RuntimeError("it ended before its job")
         except self._ray.exceptions.RayTaskError as error:
-            last = str(error).strip().splitlines()[-1]
-            broken = AotcError("AOTC-R999", last, where=job.name)
+            if isinstance(error.cause, self._ray.exceptions.RayError):
+                # Pieces of its files were lost, so they are sent anew.
+                self._sent.clear()
+                assert isinstance(error.cause, Exception)
+                return error.cause
+            broken = AotcError("AOTC-R999", _last(error), where=job.name)
             return JobOutcome(job=job, error=broken, worker=running.node.worker)
         except self._ray.exceptions.RayError as error:
             assert isinstance(error, Exception)
@@ -509,10 +537,11 @@ class RayExecutor(Executor):
         try:
             if kind == "log":
                 if log is not None:
-                    log(job.name, message[1])
+                    for line in message[1]:
+                        log(job.name, line)
             elif kind == "error":
                 running.errors.append(message[1])
-            elif kind != "end":
+            elif kind not in ("begin", "end"):
                 running.received.take(message)
         except AotcError as error:
             running.errors.append(error)
@@ -578,7 +607,16 @@ class RayExecutor(Executor):
             while self._sent and kept + size > _STORE_BYTES // 2:
                 # A job that has them keeps them.
                 kept -= self._sent.pop(next(iter(self._sent)))[0]
-            self._sent[sha256] = (size, tuple(map(self._ray.put, pieces_of(path))))
+            try:
+                self._sent[sha256] = (size, tuple(map(self._ray.put, pieces_of(path))))
+            except self._ray.exceptions.RayError as error:
+                raise AotcError(
+                    "AOTC-I018",
+                    "Ray's object store takes no more",
+                    where=str(path),
+                    found=_last(error),
+                    fix=f"Free space below its folder, or name a shared one: {SHARED_VARIABLE}.",
+                ) from None
         return self._sent[sha256][1]
 
     def _tell(self, log: Log | None) -> None:
@@ -586,6 +624,40 @@ class RayExecutor(Executor):
             if log is not None:
                 log(name, line)
         self._told.clear()
+
+
+@contextlib.contextmanager
+def _folder_of_ray() -> Iterator[str]:
+    """A folder for a Ray that is started here; what killed processes left of theirs is removed.
+
+    Its name is too short to state its process, as those of other folders do: its lock tells.
+    """
+    parent = gettempdir()
+    if len(parent) > _MAX_FOLDER:
+        parent = "/tmp"  # noqa: S108 (the folder made in it is this user's alone)
+    for left in Path(parent).glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            # One that is empty may be about to be locked.
+            if left.lstat().st_uid != os.geteuid() or not any(left.iterdir()):
+                continue
+            held = lock_path(left)
+            if held is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(held)
+    made = TemporaryDirectory(prefix=_FOLDER, dir=parent, ignore_cleanup_errors=True)
+    with made as folder:
+        held = lock_path(Path(folder))
+        try:
+            yield folder
+        finally:
+            if held is not None:
+                os.close(held)
+
+
+def _last(error: Exception) -> str:
+    """The last line of what an error says, which names its cause."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def _name_of(node: Mapping[str, Any]) -> str:
@@ -612,12 +684,13 @@ def _serves(resources: Mapping[str, float], worker: WorkerDescription) -> Needs:
 
 def _amounts(needs: Needs) -> dict[str, float]:
     """The same as Ray's resources."""
-    amounts = {"CPU": needs.cpus, **needs.resources}
+    resources = {name: amount for name, amount in needs.resources.items() if amount}
+    amounts = {"CPU": needs.cpus, **resources}
     if needs.num_gpus:
         amounts["GPU"] = needs.num_gpus
     if needs.memory_bytes is not None:
         amounts["memory"] = float(needs.memory_bytes)
-    return amounts
+    return {name: max(round(amount, _DIGITS), 10**-_DIGITS) for name, amount in amounts.items()}
 
 
 def _difference(mine: WorkerDescription, other: WorkerDescription) -> tuple[str, str] | None:
@@ -628,11 +701,20 @@ def _difference(mine: WorkerDescription, other: WorkerDescription) -> tuple[str,
     """
     for package in sorted({*mine.versions, *other.versions}):
         here, there = mine.versions.get(package), other.versions.get(package)
-        if here != there and ((here and there) or not package.startswith("onnxruntime")):
+        if here != there and ((here and there) or package not in RUNTIMES):
             return f"{package} {here or 'none'}", f"{package} {there or 'none'}"
+    here, there = _runtime_of(mine), _runtime_of(other)
+    if here != there and here and there:
+        return f"ONNX Runtime {here}", f"ONNX Runtime {there}"
     if mine.sources != other.sources:
         return f"aotc's sources {mine.sources[:12]}", f"aotc's sources {other.sources[:12]}"
     return None
+
+
+def _runtime_of(worker: WorkerDescription) -> str:
+    """The minor version of ONNX Runtime: the last number of its packages' versions may differ."""
+    found = [each for package, each in worker.versions.items() if package in RUNTIMES]
+    return ".".join(max(found, default="").split(".")[:2])
 
 
 def _differs(name: str, expected: str, found: str) -> AotcError:
