@@ -760,14 +760,17 @@ class _Caller:
         try:
             self._lines.write(f"{count}\n".encode())
             self._lines.flush()
-        except BrokenPipeError:
+        except ConnectionError:
             self._job.result()
             raise
         found: list[float] = self._read()
         return found
 
     def _read(self) -> Any:
-        line = self._lines.readline()
+        try:
+            line = self._lines.readline()
+        except ConnectionError:
+            line = b""
         if not line:
             self._job.result()
             raise AotcError("AOTC-R999", "a process ended between calls")
