@@ -23,7 +23,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.fleet.executors.base import Job, JobOutcome
 from aotc.fleet.executors.ray import RayExecutor
-from aotc.fleet.hosts import usable_processors
+from aotc.host.cpu import usable_processors
 from aotc.spec.fleet import Needs
 
 try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from importlib import metadata
 from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.text import size
-from aotc.host.cpu import available_bytes, processor_identity
+from aotc.host.cpu import available_bytes, processor_identity, usable_processors
 from aotc.host.probe import probe
 from aotc.pipeline.reuse import source_digest
 from aotc.spec.fleet import Needs, WorkerDescription
@@ -17,13 +16,6 @@ from aotc.spec.versions import VERSION
 
 _PACKAGES: Final = ("onnx", *RUNTIMES, "numpy")
 _MODEL: Final = "model name: "
-
-
-def usable_processors() -> tuple[int, ...]:
-    """The processors that this process may run on, rising."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
 
 
 def describe_host(name: str) -> WorkerDescription:

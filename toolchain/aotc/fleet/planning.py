@@ -18,7 +18,7 @@ from aotc.base.progress import Reporter
 from aotc.base.records import record, replace
 from aotc.fleet.cell_jobs import FORESEE, MODEL, Asked, asked_of, refusals_of
 from aotc.fleet.cells import FleetFile, Task
-from aotc.fleet.executors.base import Executor, Job
+from aotc.fleet.executors.base import Executor, Job, with_words
 from aotc.fleet.hosts import unserved
 from aotc.fleet.state import FleetState
 from aotc.pipeline.output import Output
@@ -233,7 +233,7 @@ def _ask(
         files |= {f"{at}{name}": path for name, path in one.files.items()}
         words = {f"{{file:{name}}}": f"{{file:{at}{name}}}" for name in one.files}
         models = [[task.model, digests[task.source]] for task in group]
-        cells.append({"asked": _renamed(one.request, words), "models": models})
+        cells.append({"asked": with_words(one.request, words), "models": models})
     job = Job(name="plan", function=FORESEE, request={"cells": cells}, files=files)
     found: dict[str, dict[str, _Answer]] = {}
     for name, outcome in executor.ask(job).items():
@@ -246,14 +246,6 @@ def _ask(
                 key = "" if refusals else value["keys"][index]
                 said[task.cell.name] = _Answer(key=key, refusals=refusals)
     return found
-
-
-def _renamed(request: Json, words: Mapping[str, str]) -> Json:
-    if isinstance(request, str):
-        return words.get(request, request)
-    if isinstance(request, Mapping):
-        return {key: _renamed(value, words) for key, value in request.items()}
-    return [_renamed(each, words) for each in request] if isinstance(request, list) else request
 
 
 # What is known of a model without building it.

@@ -34,6 +34,13 @@ def usable_cores() -> int | None:
     return cores_in(system_text(Path("/proc/cpuinfo")), os.sched_getaffinity(0))
 
 
+def usable_processors() -> tuple[int, ...]:
+    """The processors that this process may run on, rising."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
 def cores_in(cpuinfo: str, allowed: set[int]) -> int:
     """The number of cores in the text of /proc/cpuinfo that the processors `allowed` belong to.
 

@@ -33,7 +33,8 @@ from aotc.spec.profile import WorkerLimits
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOG = "log.txt"
+LOG: Final = "log.txt"
+"""What a job wrote, in its folder."""
 _LIMITS = WorkerLimits()
 # How many lines of a log a message shows.
 _SHOWN_LINES = 5
@@ -139,7 +140,7 @@ class Workers:
         started = time.monotonic()
         limits = self._limits
         arguments = [limits.memory_bytes, limits.processes]
-        status = self._server.run(folder, _LOG, arguments, limits.seconds)
+        status = self._server.run(folder, LOG, arguments, limits.seconds)
         if status == -signal.SIGKILL and (exited := self._server.failure_status()) is not None:
             raise AotcError(
                 "AOTC-R999",
@@ -148,12 +149,12 @@ class Workers:
                 fix="See what 'python -P -m aotc.session.forkserver' says in this environment.",
             )
         if status is None:
-            last = _last_lines(folder / _LOG)
+            last = _last_lines(folder / LOG)
             raise AotcError(
                 "AOTC-I014",
                 f"{job.partition(':')[2]} ran longer than {limits.seconds:g} s",
                 where=where,
-                found=last + keep_log(folder / _LOG),
+                found=last + keep_log(folder / LOG),
             )
         return _result(folder, job, status, time.monotonic() - started, where, limits)
 
@@ -188,7 +189,7 @@ def _result(
 ) -> JobResult:
     path, name = folder / RESULT, job.partition(":")[2]
     if not path.exists():
-        last = _last_lines(folder / _LOG)
+        last = _last_lines(folder / LOG)
         if "bad_alloc" in last or "MemoryError" in last:
             raise _out_of_memory(name, limits, where)
         if status == -signal.SIGPROF:
@@ -214,8 +215,8 @@ def _result(
             raise AotcError(
                 "AOTC-I043", f"{name} could not write its result", where=where, found=last
             )
-        if status == _PYTHON_FAILED and _TRACEBACK in _log_text(folder / _LOG):
-            crash = RuntimeError(_log_text(folder / _LOG))
+        if status == _PYTHON_FAILED and _TRACEBACK in _log_text(folder / LOG):
+            crash = RuntimeError(_log_text(folder / LOG))
             raise AotcError(
                 "AOTC-R999", f"{name} ended by exit status 1", where=where, found=last
             ) from crash
@@ -224,7 +225,7 @@ def _result(
             "AOTC-I013",
             f"{name} ended by {cause}",
             where=where,
-            found=(last or "an empty log") + keep_log(folder / _LOG),
+            found=(last or "an empty log") + keep_log(folder / LOG),
         )
     document = json.loads(path.read_text())
     if "error" in document:

@@ -22,6 +22,7 @@ from aotc.session.worker import peak_memory_bytes
 from aotc.spec.codec import Json
 from aotc.spec.fleet import Needs, WorkerDescription
 
+PERFORM: Final = "aotc.fleet.executors.base:perform"
 OUT: Final = "out"
 """The folder of a job's working folder whose content comes back."""
 
@@ -149,17 +150,18 @@ def perform(call: Json) -> Json:
     if call["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, call["cores"])
     files = {f"{{file:{name}}}": path for name, path in call["files"].items()}
-    value = load(call["function"])(_with_files(call["request"], files))
+    value = load(call["function"])(with_words(call["request"], files))
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     children = largest if sys.platform == "darwin" else largest * 1024
     return {"value": value, "memory_bytes": peak_memory_bytes() + children}
 
 
-def _with_files(request: Any, files: Mapping[str, str]) -> Any:
+def with_words(request: Any, words: Mapping[str, str]) -> Any:
+    """A request with other texts in place of those that are `words`, at any depth."""
     if isinstance(request, str):
-        return files.get(request, request)
+        return words.get(request, request)
     if isinstance(request, Mapping):
-        return {key: _with_files(value, files) for key, value in request.items()}
+        return {key: with_words(value, words) for key, value in request.items()}
     if isinstance(request, list | tuple):
-        return [_with_files(each, files) for each in request]
+        return [with_words(each, words) for each in request]
     return request

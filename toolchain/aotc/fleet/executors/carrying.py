@@ -32,19 +32,18 @@ from aotc.base.files.failures import refusal_of, system_message
 from aotc.base.files.reading import file_sha256, open_plain
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record
-from aotc.fleet.executors.base import OUT, Job, call_of
+from aotc.fleet.executors.base import OUT, PERFORM, Job, call_of
 from aotc.pipeline.cache import BuildCache
+from aotc.session.worker_pool import LOG
 from aotc.spec.codec import Json
 from aotc.spec.profile import WorkerLimits
 from aotc.tools.model_sandbox import Sandbox
 
-PERFORM: Final = "aotc.fleet.executors.base:perform"
 PIECE_BYTES: Final = 16 << 20
 # What is smaller is not kept on the machine; what is larger goes through a shared folder, if any.
 _KEPT_BYTES: Final = 1 << 20
 SHARED_BYTES: Final = 64 << 20
 _CONTENT: Final = "content"
-_LOG: Final = "log.txt"
 _TICK_SECONDS: Final = 0.1
 # A digest, and what tells equal files apart.
 _SHARED_NAME: Final = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
@@ -242,7 +241,7 @@ def run_order(order: Order, fetch: Fetch, sandbox: Sandbox) -> Iterator[Message]
                 while not done:
                     wait_for([future], timeout=_TICK_SECONDS)
                     done = future.done()
-                    while lines := _lines(folder / _LOG, told, all_of=done):
+                    while lines := _lines(folder / LOG, told, all_of=done):
                         told += len(lines)
                         yield "log", lines.decode("utf-8", "replace").splitlines()
                 result = future.result()

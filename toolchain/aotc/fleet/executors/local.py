@@ -23,17 +23,17 @@ from aotc.base.files.failures import refusal_of
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record, replace
-from aotc.fleet.executors.base import OUT, Executor, Job, JobOutcome, Log, call_of
-from aotc.fleet.hosts import describe_host, unserved, usable_processors
+from aotc.fleet.executors.base import OUT, PERFORM, Executor, Job, JobOutcome, Log, call_of
+from aotc.fleet.hosts import describe_host, unserved
+from aotc.host.cpu import usable_processors
+from aotc.session.worker_pool import LOG
 from aotc.spec.fleet import Needs, WorkerDescription
 from aotc.spec.profile import WorkerLimits
 from aotc.tools.model_sandbox import Sandbox
 
-PERFORM: Final = "aotc.fleet.executors.base:perform"
 # Of the memory that is free at the start; the rest is for what was not foreseen.
 _SHARE: Final = 0.9
 _MAX_JOBS: Final = 64
-_LOG: Final = "log.txt"
 _SHOWN_LINES: Final = 20
 _MAX_LOG_BYTES: Final = 16 << 20
 
@@ -185,7 +185,7 @@ def _tell(outcome: JobOutcome, log: Log) -> None:
     if outcome.error is None or outcome.folder is None:
         return
     with suppress(OSError):
-        path: Path = outcome.folder.parent / _LOG
+        path: Path = outcome.folder.parent / LOG
         text = read_at_most(path, _MAX_LOG_BYTES).decode("utf-8", "replace")
         for line in text.splitlines()[-_SHOWN_LINES:]:
             log(outcome.job.name, line)

@@ -48,7 +48,8 @@ from aotc.fleet.executors.carrying import (
     run_order,
     share,
 )
-from aotc.fleet.hosts import describe_host, unserved, usable_processors
+from aotc.fleet.hosts import describe_host, unserved
+from aotc.host.cpu import usable_processors
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.fleet import Needs, WorkerDescription
 from aotc.spec.providers import RUNTIMES
