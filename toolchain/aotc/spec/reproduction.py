@@ -69,7 +69,11 @@ class VariantRebuilt:
     """A variant, and whether its graph, weights and promises are the same."""
 
     name: str
-    outcome: Literal["identical", "different", "not-built"]
+    outcome: Annotated[
+        Literal["identical", "equal", "different", "not-built"],
+        "identical: every byte; equal: the same nodes, tensors and promises, with weights in other "
+        "files, as variants share them and not all were built",
+    ]
 
 
 @record

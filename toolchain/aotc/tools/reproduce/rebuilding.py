@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -24,10 +24,11 @@ from aotc.spec.answers import SameCalls
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.attestations import ArtifactName, AttestReport, format_instant
 from aotc.spec.codec import encode
+from aotc.spec.diff_report import AreaDiff, DiffReport
 from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import FileEntry
-from aotc.spec.profile import WorkerLimits
+from aotc.spec.profile import WorkerLimits, profile_of
 from aotc.spec.reproduction import (
     BuildEnvironment,
     FileDifference,
@@ -38,6 +39,7 @@ from aotc.spec.reproduction import (
     VariantRebuilt,
 )
 from aotc.spec.trust_policy import Sealer, Signer
+from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_path
 from aotc.tools.diff.artifacts import diff
 from aotc.tools.reproduce.environment import (
@@ -280,32 +282,36 @@ def _compared(
     report: ReproduceReport, both: _Both, foreseen: Foreseen, work: Path
 ) -> ReproduceReport:
     before, after = both.recorded.manifest, both.rebuilt.authentic.manifest
-    variants = tuple(_variants(before, after, foreseen))
     if both.recorded.id == both.rebuilt.authentic.id:
-        return replace(report, variants=variants)
-    files = tuple(_files(both, foreseen))
-    answers = _answers(both, work)
+        same = (VariantRebuilt(name=each.name, outcome="identical") for each in before.variants)
+        return replace(report, variants=tuple(same))
+    fields, answers = _fields(both), _answers(both, work)
+    variants = tuple(_variants(before, after, fields))
+    kept = {each.name for each in variants if each.outcome in ("identical", "equal")}
+    files = tuple(_files(both, foreseen, kept))
     outcome: Outcome = "different"
     if answers.how != "none" and all(error.passed for _, error in answers.worst()):
-        in_part = (
-            (foreseen.variants or foreseen.golden)
-            and all(each.outcome == "identical" or each.name in foreseen.variants
-                    for each in variants)
+        outcome = "same-answers"
+        if (
+            kept.union(foreseen.variants).issuperset(each.name for each in before.variants)
             and all(each.stated for each in files)
             and _rest(before, foreseen) == _rest(after, foreseen)
-        )  # fmt: skip
-        outcome = "in-part" if in_part else "same-answers"
+        ):
+            outcome = "in-part"
     return replace(
-        report,
-        outcome=outcome,
-        variants=variants,
-        files=files,
-        answers=answers,
-        diff=diff(both.place, both.rebuilt.folder, run=False),
+        report, outcome=outcome, variants=variants, files=files, answers=answers, diff=fields
     )
 
 
-def _variants(before: Manifest, after: Manifest, foreseen: Foreseen) -> Iterator[VariantRebuilt]:
+def _fields(both: _Both) -> DiffReport:
+    """What differs by area, field and tensor; not who signed, nor what was measured."""
+    found = diff(both.place, both.rebuilt.folder, run=False)
+    signed = AreaDiff(area="trust", status="not-compared", reason="every build has another key")
+    areas = (signed if each.area == "trust" else each for each in found.areas)
+    return replace(found, areas=tuple(areas), measured=())
+
+
+def _variants(before: Manifest, after: Manifest, fields: DiffReport) -> Iterator[VariantRebuilt]:
     """Each variant of the artifact: whether that of its name is the same, with all of its files."""
     others = {each.name: each for each in after.variants}
     digests = [{each.path: each.sha256 for each in side.files} for side in (before, after)]
@@ -313,15 +319,40 @@ def _variants(before: Manifest, after: Manifest, foreseen: Foreseen) -> Iterator
         other = others.get(variant.name)
         if other is None:
             yield VariantRebuilt(name=variant.name, outcome="not-built")
-            continue
-        same = other == variant and all(
+        elif other == variant and all(
             digests[0][path] == digests[1].get(path) for path in variant.files
-        )
-        yield VariantRebuilt(name=variant.name, outcome="identical" if same else "different")
+        ):
+            yield VariantRebuilt(name=variant.name, outcome="identical")
+        elif _without_files(other) == _without_files(variant) and _equal(variant.name, fields):
+            yield VariantRebuilt(name=variant.name, outcome="equal")
+        else:
+            yield VariantRebuilt(name=variant.name, outcome="different")
 
 
-def _files(both: _Both, foreseen: Foreseen) -> Iterator[FileDifference]:
-    """Files of the payload that differ, and whether that was foreseen, by path."""
+def _without_files(variant: Variant) -> Variant:
+    return replace(variant, weights=None, files=())
+
+
+def _equal(variant: str, fields: DiffReport) -> bool:
+    """Whether graphs were read, node for node and tensor for tensor, and nothing differs."""
+    nodes = next((each for each in fields.nodes if each.variant == variant), None)
+    weights = [each for each in fields.weights if variant in each.variants]
+    return (
+        nodes is not None
+        and nodes.by_structure
+        and bool(weights)
+        and not any((nodes.moved, nodes.added, nodes.removed, nodes.renamed))
+        and not any((nodes.replaced, nodes.altered))
+        and not any(e.changed or e.added or e.removed or e.renamed for e in weights)
+    )
+
+
+def _files(both: _Both, foreseen: Foreseen, kept: Collection[str]) -> Iterator[FileDifference]:
+    """Files of the payload that differ, by path, and whether that was foreseen.
+
+    Where variants are not built, what lists all variants differs, and so do those of weights, which
+    variants share; what is in the graphs and weights of the variants `kept` was compared.
+    """
     before, after = both.recorded.manifest, both.rebuilt.authentic.manifest
     one, other = _listed(before), _listed(after)
     golden = {
@@ -330,10 +361,11 @@ def _files(both: _Both, foreseen: Foreseen) -> Iterator[FileDifference]:
         for fixture in manifest.fixtures
         for value in fixture.outputs
     }
-    kept = {
+    others = {
         path
-        for variant in before.variants
-        if variant.name not in foreseen.variants
+        for manifest in (before, after)
+        for variant in manifest.variants
+        if variant.name not in kept and variant.name not in foreseen.variants
         for path in variant.files
     }
     for path in sorted({*one, *other}):
@@ -343,8 +375,7 @@ def _files(both: _Both, foreseen: Foreseen) -> Iterator[FileDifference]:
             continue
         stated = foreseen.golden and path in golden and here is not None and there is not None
         if foreseen.variants:
-            # Of variants that are not built, and what lists all variants.
-            stated |= (there is None and path not in kept) or path == "manifest.json"
+            stated |= entry.role in ("package", "model", "weights") and path not in others
         yield FileDifference(
             path=path,
             role=entry.role,
@@ -369,28 +400,28 @@ def _listed(manifest: Manifest) -> Mapping[str, FileEntry]:
 def _rest(manifest: Manifest, foreseen: Foreseen) -> bytes:
     """A manifest without its files, and without what was foreseen to be missing."""
     names = foreseen.variants
-
-    def about_others(where: str) -> bool:
-        return not any(name in where for name in names)
-
+    specs = {*names, *(each.spec for each in manifest.variants if each.name in names)}
+    specs |= {each.name for each in profile_of(manifest).variants if each.isa == "host"}
+    kept = [each for each in manifest.variants if each.name not in names]
+    features = manifest.required_features
+    fixtures = [
+        replace(each, excluded_variants=tuple(n for n in each.excluded_variants if n not in names))
+        for each in manifest.fixtures
+    ]
     return canonical_json(
         encode(
             replace(
                 manifest,
                 files=(),
-                required_features=() if names else manifest.required_features,
-                variants=tuple(each for each in manifest.variants if each.name not in names),
+                required_features=() if names else features,
+                variants=tuple(_without_files(each) if names else each for each in kept),
                 dropped=tuple(each for each in manifest.dropped if each.name not in names),
-                findings=tuple(each for each in manifest.findings if about_others(each.where)),
-                fixtures=tuple(
-                    replace(
-                        each,
-                        excluded_variants=tuple(
-                            name for name in each.excluded_variants if name not in names
-                        ),
-                    )
-                    for each in manifest.fixtures
+                findings=tuple(
+                    each
+                    for each in manifest.findings
+                    if not names or each.where.removeprefix("variant ") not in specs
                 ),
+                fixtures=tuple(fixtures),
             )
         )
     )
