@@ -57,7 +57,7 @@ from aotc.tools.reproduce.recorded import (
     read_recorded,
     written_profile,
 )
-from aotc.trust import dsse, key_files
+from aotc.trust import key_files
 from aotc.trust.attesting import add_statement, attesting_trust, check_can_add, signer_tag
 from aotc.trust.container import Container, FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
@@ -232,10 +232,6 @@ def _rebuilt(
         words.append("--embed-fixtures")
     for option, path in (("--fixtures", given.fixtures), ("--calibration", given.calibration)):
         words += [option, str(path)] if path is not None else []
-    if recorded.is_tuned:
-        evidence = work / "evidence.sigstore.json"
-        evidence.write_bytes(container.read(KINDS["evidence"].path, dsse.MAX_BUNDLE_BYTES))
-        words += ["--tuned-from", str(evidence)]
     if trust_source:
         words.append("--trust-source")
     status, output, errors = started(environment, words, work)

@@ -77,8 +77,11 @@ class RecordedBuild:
     @property
     def is_tuned(self) -> bool:
         """Whether it was chosen by time what is built."""
-        return bool(self.options.get("tune")) or any(
-            name.startswith("tuning/") for name in self.given
+        stated: Any = self.manifest.profile
+        return (
+            bool(self.options.get("tune"))
+            or stated.get("precision") == "auto"
+            or any(name.startswith("tuning/") for name in self.given)
         )
 
 
@@ -222,8 +225,9 @@ def foresee(recorded: RecordedBuild) -> Foreseen:
         why = f"a CPU with {built_with} computed them; {here}, so last bits may differ"
         rows.append(NotReproduced(what="golden outputs of fixtures", why=why))
     if recorded.is_tuned:
-        why = "it was measured; what the artifact's evidence says was chosen is taken"
-        rows.append(NotReproduced(what="the choice of --tune", why=why))
+        why = "it was measured; the recorded profile states what was chosen, which is built"
+        what = "the choice of --tune or precision auto"
+        rows.append(NotReproduced(what=what, why=why))
     return Foreseen(rows=tuple(rows), variants=frozenset(native), golden=golden)
 
 
