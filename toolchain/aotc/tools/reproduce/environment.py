@@ -45,6 +45,7 @@ from aotc.trust.provenance import OF_INSTALLERS, contents_digest
 Installer = Literal["pip", "uv"]
 _DONE: Final = "environment.json"
 _LOCK: Final = "requirements.lock"
+_VERSIONS: Final = Path("spec", "versions.py")
 _MAX_TEXT: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION: Final = re.compile(r"[A-Za-z0-9.!+_-]{1,100}")
@@ -167,13 +168,8 @@ def _made(recorded: RecordedBuild, installer: Installer, aotc: Path | None) -> M
             raise AotcError(
                 "AOTC-I231", "a recorded package has no name or version", where=each.name[:100]
             )
-    if (
-        aotc is None
-        and recorded.aotc_form == "checkout"
-        and source_digest() != recorded.aotc_sha256
-    ):
-        # Told before anything is downloaded.
-        raise _no_aotc(recorded, f"aotc {VERSION} with sources {source_digest()[:12]}")
+    # Told before anything is downloaded.
+    checkout = _checkout(recorded, aotc)
     interpreter = _interpreter(recorded, installer)
     what = [encode(each, full=True) for each in recorded.packages]
     key = canonical_sha256(
@@ -186,14 +182,14 @@ def _made(recorded: RecordedBuild, installer: Installer, aotc: Path | None) -> M
         known = _known(folder)
         if known is None:
             erase(folder)
-            known = _installed(folder, recorded, installer, interpreter, aotc)
+            known = _installed(folder, recorded, installer, interpreter, checkout, aotc)
         else:
             known = replace(known, reused=True)
         try:
             known = replace(
                 known, packages=_compared(_packages_of(folder), known.packages, recorded)
             )
-            _require_aotc(_packages_of(folder), recorded)
+            _require_aotc(_packages_of(folder) / "aotc", recorded)
         except AotcError:
             erase(folder)
             raise
@@ -263,6 +259,7 @@ def _installed(
     recorded: RecordedBuild,
     installer: Installer,
     interpreter: str,
+    checkout: Path | None,
     aotc: Path | None,
 ) -> BuildEnvironment:
     """A new environment, in which nothing but recorded files can run."""
@@ -278,11 +275,15 @@ def _installed(
             # One that a wheel brings would run instead of a file that is compared.
             path.unlink()
         _refuse_unlisted(packages, own)
-        version, source = _put_aotc(packages, recorded, installer, folder, aotc)
+        if checkout is not None:
+            _copy_aotc(checkout, packages)
+            source = f"the checkout {aotc.name}" if aotc else "this aotc, whose sources are equal"
+        else:
+            source = _install_aotc(recorded, installer, folder, aotc)
     except AotcError:
         erase(folder)
         raise
-    return replace(found, aotc_from=source, aotc=version)
+    return replace(found, aotc_from=source)
 
 
 def _install(folder: Path, recorded: RecordedBuild, installer: Installer) -> BuildEnvironment:
@@ -448,31 +449,34 @@ def _changed_file(packages: Path, text: str) -> str:
 # aotc itself, in the environment.
 
 
-def _put_aotc(
-    packages: Path, recorded: RecordedBuild, installer: Installer, folder: Path, given: Path | None
-) -> tuple[str, str]:
-    """Put the recorded aotc there; its version, and where it came from.  Raises AOTC-I238."""
-    if given is not None and given.is_dir():
-        root = next(
-            (
-                each
-                for each in (given / "toolchain" / "aotc", given / "aotc", given)
-                if (each / "spec" / "versions.py").is_file()
-            ),
-            None,
-        )
-        if root is None:
-            raise _no_aotc(recorded, f"no aotc in {given}")
-        _copy_aotc(root, packages)
-        return recorded.aotc, f"the checkout {given.name}"
-    if given is None and source_digest() == recorded.aotc_sha256:
-        _copy_aotc(Path(__file__).resolve().parents[2], packages)
-        return VERSION, "this aotc, whose sources are equal"
+def _checkout(recorded: RecordedBuild, given: Path | None) -> Path | None:
+    """The folder of the recorded aotc's package: this one, or in a checkout that was given.
+
+    None where it is to be installed.  Raises AOTC-I238 where it is of other sources.
+    """
+    if given is None:
+        own = Path(__file__).resolve().parents[2]
+        if source_digest() == recorded.aotc_sha256 or recorded.aotc_form == "checkout":
+            _require_aotc(own, recorded)
+            return own
+        return None
+    if not given.is_dir():
+        return None
+    places = (given / "toolchain" / "aotc", given / "aotc", given)
+    root = next((each for each in places if (each / _VERSIONS).is_file()), given)
+    _require_aotc(root, recorded)
+    return root
+
+
+def _install_aotc(
+    recorded: RecordedBuild, installer: Installer, folder: Path, given: Path | None
+) -> str:
+    """Install a release: the file that was given, or that of the index, which is told."""
     what = str(given.absolute()) if given is not None else f"aotc=={recorded.aotc}"
     python = folder / PYTHON
     arguments = [*_UV, str(python)] if installer == "uv" else _pip(python)
     _resolved([*arguments, "--no-deps", _WHEELS_ALONE, what], (what,))
-    return recorded.aotc, given.name if given is not None else f"{what} of the index"
+    return given.name if given is not None else f"{what} of the index"
 
 
 def _copy_aotc(root: Path, packages: Path) -> None:
@@ -485,13 +489,12 @@ def _copy_aotc(root: Path, packages: Path) -> None:
             shutil.copytree(beside if beside.is_dir() else data_folder(name), target / f"_{name}")
 
 
-def _require_aotc(packages: Path, recorded: RecordedBuild) -> None:
-    """Raise AOTC-I238 unless the aotc in the environment has the recorded sources."""
-    package = packages / "aotc"
+def _require_aotc(package: Path, recorded: RecordedBuild) -> None:
+    """Raise AOTC-I238 unless the aotc in the folder `package` has the recorded sources."""
     try:
-        text = (package / "spec" / "versions.py").read_text("utf-8")
+        text = (package / _VERSIONS).read_text("utf-8")
     except OSError:
-        raise _no_aotc(recorded, "none") from None
+        raise _no_aotc(recorded, f"none in {package.name}") from None
     stated = {
         name: found[1] if (found := re.search(rf'^{name} = "(.*)"$', text, re.MULTILINE)) else ""
         for name in ("VERSION", "MANIFEST_SCHEMA")
