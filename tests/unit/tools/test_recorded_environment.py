@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from artifact_builder import build_artifact
+from made_models import linear, save
 from other_runtimes import made_wheel
 
 from aotc.base.errors import AotcError
@@ -25,13 +26,16 @@ from aotc.spec.manifest import Manifest
 from aotc.spec.profile import Profile
 from aotc.spec.target import Target
 from aotc.tools.reproduce.environment import MadeEnvironment, environment_of, started
+from aotc.tools.reproduce.rebuilding import _rebuilt
 from aotc.tools.reproduce.recorded import (
     MEASURED,
+    GivenAgain,
     RecordedBuild,
     RecordedPackage,
     foresee,
 )
 from aotc.trust import key_files
+from aotc.trust.container import FolderContainer
 from aotc.trust.key_loading import load_private
 from aotc.trust.provenance import contents_digest
 
@@ -248,3 +252,18 @@ def test_variants_for_other_cpus_alone(recorded: Callable[..., RecordedBuild]) -
         lambda: foresee(replace(build, manifest=replace(build.manifest, variants=only))),
     )
     assert (error.where, error.expected) == ("native", "avx9")
+
+
+def test_a_build_that_is_refused(recorded: Callable[..., RecordedBuild], tmp_path: Path) -> None:
+    """Its own words are told; here a profile's budget, which the first build cannot have had."""
+    model = save(linear(), tmp_path / "linear.onnx")
+    variants = [{"name": "portable", "isa": "baseline"}]
+    profile = {"schema": "aotc.profile/1", "name": "p", "target": "host", "variants": variants}
+    given = GivenAgain(model=model, profile={**profile, "budgets": {"artifact_bytes": 1}})
+    here = environment_of(recorded(), here=True)
+    with FolderContainer(tmp_path) as container:
+        error = refused(
+            "AOTC-I239",
+            lambda: _rebuilt(recorded(), container, given, here, tmp_path, trust_source=False),
+        )
+    assert error.found.startswith("AOTC-M0")
