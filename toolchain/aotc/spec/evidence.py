@@ -367,6 +367,9 @@ class MixedCalls:
     planned_calls: Annotated[int, "fewer were made if the time for them was over"]
     first_allocated: Annotated[int, "of all arenas, after each size was called twice"]
     last_allocated: int
+    last_growth: Annotated[
+        int | None, "the last call after which arenas had grown; None: none grew after the round"
+    ] = None
     first_in_use: Annotated[int, "of all arenas, without outputs"]
     last_in_use: int
     first_private: Annotated[int | None, "private resident memory; None: not known here"] = None
