@@ -27,14 +27,14 @@ _NOISE_BYTES: Final = 4 << 20
 _NOISE_SHARE: Final = 0.02
 
 
-def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> tuple[ProvenModel, ...]:
+def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> list[ProvenModel]:
     """The same variants, each with its memory as observed in its evidence, if it runs here."""
     found = []
     with state.clock.stage("observe"):
         for item in proven:
             memory = observed_memory(item.lowered, state)
             found.append(replace(item, evidence=replace(item.evidence, memory=memory)))
-    return tuple(found)
+    return found
 
 
 def observed_memory(
@@ -54,7 +54,8 @@ def observed_memory(
     runs = compared_runs(lowered.analyzed, lowered.plan)
     sized: dict[tuple[tuple[str, int], ...], Json] = {}
     for reference in compared_references(runs, state):
-        if not reference["name"].endswith(REPEATED):
+        # What has no elements says nothing.
+        if not reference["name"].endswith(REPEATED) and all(reference["wanted"].values()):
             sized.setdefault(tuple(sorted(reference["wanted"].items())), reference)
     if not sized:
         return None

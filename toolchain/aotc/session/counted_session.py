@@ -82,8 +82,9 @@ _CODES: Final[Mapping[str, int]] = {
 _DEVICE_ALLOCATOR: Final = 0
 _ARENA_ALLOCATOR: Final = 1
 _DEFAULT_MEMORY: Final = 0
-# ONNX Runtime's name of an allocator, by that of its provider.
-_DEVICE_ARENAS: Final = {CAPTURING.ort_name: b"Cuda"}
+# ONNX Runtime's names of allocators; of devices, by that of their provider.
+_CPU_ARENA: Final = "Cpu"
+_DEVICE_ARENAS: Final = {CAPTURING.ort_name: "Cuda"}
 
 
 class NotCountedError(Exception):
@@ -232,10 +233,10 @@ class CountedSession:
                 api.call("CreateSessionFromArray", api.env, model, size, options, made)
             else:
                 api.call("CreateSession", api.env, str(model).encode(), options, made)
-        names = [_DEVICE_ARENAS[name] for name, _, _ in providers if name in _DEVICE_ARENAS]
+        on_device = [_DEVICE_ARENAS[name] for name, _, _ in providers if name in _DEVICE_ARENAS]
         try:
-            for name in (b"Cpu", *names):
-                self._allocators[name.decode()] = self._allocator(name)
+            for arena in (_CPU_ARENA, *on_device):
+                self._allocators[arena] = self._allocator(arena)
         except NotCountedError:
             self.close()
             raise
@@ -312,9 +313,7 @@ class CountedSession:
         api = self._api
         with api.made("AllocatorGetStats", "ReleaseKeyValuePairs", allocator) as pairs:
             keys, values, count = POINTER(c_char_p)(), POINTER(c_char_p)(), c_size_t()
-            api.plain(
-                "GetKeyValuePairs", None, pairs, byref(keys), byref(values), byref(count)
-            )
+            api.plain("GetKeyValuePairs", None, pairs, byref(keys), byref(values), byref(count))
             found = {
                 (keys[place] or b"").decode(): int(values[place] or b"0")
                 for place in range(count.value)
@@ -337,12 +336,12 @@ class CountedSession:
             what = f"ONNX Runtime {api.version} counts no {error.args[0]} of its {name} allocator"
             raise NotCountedError(what) from None
 
-    def _allocator(self, name: bytes) -> _Handle:
+    def _allocator(self, name: str) -> _Handle:
         api, handle = self._api, _Handle()
         kind, memory = c_int(_ARENA_ALLOCATOR), c_int(_DEFAULT_MEMORY)
         stated: tuple[str, tuple[object, ...]] = ("CreateCpuMemoryInfo", (kind, memory))
-        if name != b"Cpu":
-            stated = ("CreateMemoryInfo", (name, kind, c_int(0), memory))
+        if name != _CPU_ARENA:
+            stated = ("CreateMemoryInfo", (name.encode(), kind, c_int(0), memory))
         with api.made(stated[0], "ReleaseMemoryInfo", *stated[1]) as info:
             api.call("CreateAllocator", self._session, info, byref(handle))
         return handle

@@ -5,11 +5,12 @@ For a process of its own: what it holds before is told apart, but not what other
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from aotc.graph import values
 from aotc.graph.values import Data
@@ -39,7 +40,7 @@ _SEED: Final = 0
 
 
 class SizedCall(NamedTuple):
-    """A call whose memory is observed: the sizes of its dims, and arrays of these sizes by input."""
+    """A call whose memory is observed: the sizes of its dims, and arrays of them by input."""
 
     fixture: str
     sizes: Mapping[str, int]
@@ -169,16 +170,20 @@ def _mixed(
     planned: int,
     seconds: float,
 ) -> MixedCalls:
-    """Calls of all sizes in a shuffled order, after a first round of two calls of each."""
+    """Calls of all sizes in a random order, after a first round of two calls of each.
+
+    As many follow as there is time for, and at least as many as the first round has.
+    """
     end = time.monotonic() + seconds
     for call in [*calls, *calls]:
         session.run(call.inputs, outputs)
     made = 2 * len(calls)
     first, first_resident = session.arenas(), resident_memory()
     taken, grown = _total(first), None
-    order = random.Random(_SEED)
-    while made < planned and time.monotonic() < end:
-        call = order.choice(calls)
+    order = np.random.default_rng(_SEED)
+    least = 2 * made
+    while made < planned and (made < least or time.monotonic() < end):
+        call = calls[order.integers(len(calls))]
         session.run(call.inputs, outputs)
         made += 1
         if (now := _total(session.arenas())) > taken:
