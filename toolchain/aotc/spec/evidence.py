@@ -299,7 +299,7 @@ class ArenaStatistics:
     Bytes in use are of whole chunks: an arena gives a chunk of up to twice what was asked for.
     """
 
-    in_use: Annotated[int, "of weights that were copied or packed, and of what calls hold"]
+    in_use: Annotated[int, "of packed weights, and of what calls hold"]
     max_in_use: Annotated[int, "the most since the session was opened"]
     allocated: Annotated[int, "taken from the operating system or the device, and not given back"]
     largest: Annotated[int, "the largest single allocation"]
