@@ -19,9 +19,9 @@ from aotc.spec.shapes import REPEATED
 
 # Sizes that are observed, those of the first fixtures: optimal, smallest, largest.
 _SIZES: Final = 4
-# Calls of mixed sizes, and for how long they may go on.
+# Calls of mixed sizes; of all variants they take this share of the build's time at most.
 _CALLS: Final = 1000
-_SECONDS: Final = 2.0
+_SHARE_OF_TIME: Final = 0.05
 # What the process may take beside arenas, by its allocator and Python's, without being told.
 _NOISE_BYTES: Final = 4 << 20
 _NOISE_SHARE: Final = 0.02
@@ -30,9 +30,10 @@ _NOISE_SHARE: Final = 0.02
 def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> list[ProvenModel]:
     """The same variants, each with its memory as observed in its evidence, if it runs here."""
     found = []
+    seconds = _SHARE_OF_TIME * state.clock.elapsed() / max(len(proven), 1)
     with state.clock.stage("observe"):
         for item in proven:
-            memory = observed_memory(item.lowered, state)
+            memory = observed_memory(item.lowered, state, mixed_calls=_CALLS, seconds=seconds)
             found.append(replace(item, evidence=replace(item.evidence, memory=memory)))
     return found
 
@@ -41,8 +42,8 @@ def observed_memory(
     lowered: LoweredModel,
     state: BuildState,
     *,
-    mixed_calls: int = _CALLS,
-    seconds: float = _SECONDS,
+    mixed_calls: int = 0,
+    seconds: float = 0.0,
 ) -> ObservedMemory | None:
     """The memory of a variant at the sizes of its fixtures; None if this host cannot run it.
 

@@ -60,7 +60,7 @@ def observed_sheet(variants: Sequence[VariantSummary]) -> Sheet:
             "mixed calls",
             [(name, memory.mixed) for name, memory in known if memory.mixed is not None],
             ("variant", lambda row: row[0]),
-            ("calls", lambda row: f"{row[1].calls} of {row[1].sizes} sizes"),
+            ("calls", lambda row: _calls(row[1])),
             ("#arenas, first round", lambda row: size(row[1].first_allocated)),
             ("#at the end", lambda row: _at_end(row[1])),
             ("#private, first round", lambda row: stated(row[1].first_private, size)),
@@ -90,6 +90,12 @@ def _sizes(found: MemoryAtSizes) -> str:
     """The fixture, and the sizes of its dims."""
     dims = ", ".join(f"{name}={number}" for name, number in found.sizes.items())
     return fixture_in_words(found.fixture) + (f" ({dims})" if dims else "")
+
+
+def _calls(mixed: MixedCalls) -> str:
+    """How many of how many sizes, and of how many if there was no time for all."""
+    fewer = f" (no time for {mixed.planned_calls})" if mixed.calls < mixed.planned_calls else ""
+    return f"{mixed.calls} of {mixed.sizes} sizes{fewer}"
 
 
 def _at_end(mixed: MixedCalls) -> Any:
