@@ -1,4 +1,4 @@
-"""Calls that ask for more memory than there is: of the host, and as it is told of GPUs."""
+"""Calls that ask for more memory than there is, and sessions that give back what they took."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aotc.providers.ort import OUT_OF_MEMORY
 from aotc.runtime.runners import PlainRunner
 from aotc.session.device.cuda_place import CudaPlace
 from aotc.session.device.device import HostDevice
+from aotc.session.observed_memory import resident_memory
 from aotc.session.sessions import create_session
 from aotc.spec.variant import SessionSpec
 
@@ -39,6 +40,39 @@ def runner() -> PlainRunner:
         providers=(CPU,), cuda_graphs=None, session=SessionSpec(optimization="all")
     )
     return PlainRunner(session, variant, cast("CudaPlace", None))
+
+
+def turning(*, shrinks: bool) -> PlainRunner:
+    """The sum of x, transposed twice: two values are in the arena."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["a"]),
+            helper.make_node("Transpose", ["a"], ["b"]),
+            helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    spec = SessionSpec(optimization="disable", threads=1, shrinks=shrinks)
+    session = create_session(model.SerializeToString(), spec, providers=[CPU])
+    variant: Any = SimpleNamespace(providers=(CPU,), cuda_graphs=None, session=spec)
+    return PlainRunner(session, variant, CudaPlace())
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_session_that_shrinks_gives_back_what_a_call_took(*, shrinks: bool) -> None:
+    plain = turning(shrinks=shrinks)
+    rows = 1 << 16
+    large = np.ones((rows, 256), np.float32)
+    # The first region of an arena that doubles is kept.
+    assert plain.run({"x": large[:1]}, None, {})[0] == 256
+    before = resident_memory()
+    assert plain.run({"x": large}, None, {})[0] == rows * 256
+    after = resident_memory()
+    assert before is not None and after is not None
+    assert (after.private - before.private < large.nbytes) is shrinks
 
 
 def call(size: int) -> dict[str, np.ndarray[Any, Any]]:

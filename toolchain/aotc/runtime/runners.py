@@ -81,6 +81,10 @@ class PlainRunner:
         self.findings = findings
         self._ortvalues = sessions.needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
+        self._options: ort.RunOptions | None = None
+        if variant.session.shrinks:
+            arena = f"gpu:{placed.index}" if self._on_cuda else "cpu:0"
+            self._options = sessions.shrinking_run(arena)
         self._placed = placed
         # All are refused where there should be some: else another runner has the session.
         self.captures = (
@@ -117,14 +121,19 @@ class PlainRunner:
         """The named outputs (None: all), whole; raises AOTC-M004, R005, R057 and R058."""
         if not self._on_cuda:
             try:
-                return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+                return self._run(inputs, names)
             except AotcError as error:
                 if error.code != "AOTC-R005" or not tells_of_memory(error.found):
                     raise
                 what = "the host gives too little memory for a call"
                 raise AotcError("AOTC-R057", what, found=error.found) from None
         with GATE.used():
-            return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+            return self._run(inputs, names)
+
+    def _run(self, inputs: Mapping[str, Data], names: Sequence[str] | None) -> list[Data]:
+        return sessions.run(
+            self.session, inputs, names, ortvalues=self._ortvalues, options=self._options
+        )
 
     def close(self) -> None:
         """Free page-locked memory of bound calls."""
