@@ -25,7 +25,6 @@ from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.profile import Profile
 from aotc.spec.target import Target
-from aotc.tools.reproduce.environment import MadeEnvironment, environment_of, started
 from aotc.tools.reproduce.rebuilding import _rebuilt
 from aotc.tools.reproduce.recorded import (
     MEASURED,
@@ -34,6 +33,7 @@ from aotc.tools.reproduce.recorded import (
     RecordedPackage,
     foresee,
 )
+from aotc.tools.reproduce.recorded_environment import MadeEnvironment, environment_of, started
 from aotc.trust import key_files
 from aotc.trust.container import FolderContainer
 from aotc.trust.key_loading import load_private
@@ -144,7 +144,7 @@ def test_a_wheel_that_is_gone(
     assert error.where == "telluride==1.32.99"
     assert "No matching distribution found" in error.found
     assert kept(tmp_path) == []
-    words = RecordedPackage(name="--index-url=https://example.com", version="1")
+    words = RecordedPackage(name="--pre", version="1")
     refused("AOTC-I231", lambda: made(recorded(words)))
 
 
@@ -204,7 +204,7 @@ def test_another_aotc(
 def test_nothing_to_make_it_with(
     recorded: Callable[..., RecordedBuild], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aotc.tools.reproduce.environment.find_spec", lambda _: None)
+    monkeypatch.setattr("aotc.tools.reproduce.recorded_environment.find_spec", lambda _: None)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     package = RecordedPackage(name="telluride", version="1.32.99")
     error = refused("AOTC-I191", lambda: environment_of(recorded(package)))

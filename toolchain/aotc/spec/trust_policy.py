@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Final, Literal, Protocol, runtime_checkable
 
 from aotc.base.records import field, record
 from aotc.spec.attestation_kinds import KINDS, Usage
@@ -94,6 +94,9 @@ class Match:
     channel: Annotated[str, "pattern of the channel; an empty one matches no channel"] = "*"
 
 
+_OF_ADDED: Final[Mapping[str, Usage]] = {"channel": "approval", "target": "qualification"}
+
+
 @record
 class Requirement:
     """One kind of attestation that is required, and who must sign it."""
@@ -123,11 +126,10 @@ class Requirement:
     def problems(self) -> list[Problem]:
         """Rules that the types do not express: each field applies to its kind only."""
         found = _duplicate_problems("signers", self.signers)
-        for name, *wanted in (
-            ("builders", "provenance", "reproduction"),
-            ("channel", "approval"),
-            ("target", "qualification"),
-            ("outcome", "reproduction"),
+        for name, wanted in (
+            ("builders", ("provenance", "reproduction")),
+            ("outcome", ("reproduction",)),
+            *((name, (kind,)) for name, kind in _OF_ADDED.items()),
         ):
             if getattr(self, name) and self.predicate not in wanted:
                 kinds = " and ".join(wanted)

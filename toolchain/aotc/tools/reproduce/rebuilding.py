@@ -42,12 +42,6 @@ from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_path
 from aotc.tools.diff.artifacts import diff
-from aotc.tools.reproduce.environment import (
-    Installer,
-    MadeEnvironment,
-    environment_of,
-    started,
-)
 from aotc.tools.reproduce.recorded import (
     Foreseen,
     GivenAgain,
@@ -56,6 +50,12 @@ from aotc.tools.reproduce.recorded import (
     give_again,
     read_recorded,
     written_profile,
+)
+from aotc.tools.reproduce.recorded_environment import (
+    Installer,
+    MadeEnvironment,
+    environment_of,
+    started,
 )
 from aotc.trust import key_files
 from aotc.trust.attesting import add_statement, attesting_trust, check_can_add, signer_tag
