@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.work_folders import temporary_folder
+from aotc.base.files.failures import translated_errors
+from aotc.base.files.replacing import NEW
+from aotc.base.files.work_folders import temporary_folder, work_folder
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import record, replace
 from aotc.host.probe import probe
@@ -184,7 +187,9 @@ def reproduce(
         )
         reporter.end()
         if kept is not None:
-            kept.deliver(rebuilt.folder, rebuilt.authentic.manifest, work, None)
+            with translated_errors(str(kept.place)), work_folder(kept.place) as beside:
+                draft = shutil.copytree(rebuilt.folder, beside / NEW)
+                kept.deliver(draft, rebuilt.authentic.manifest, beside, None)
             report = replace(report, kept=str(output))
     if signer is not None and report.outcome != "different":
         report = replace(report, attested=_attested(place, report, signer, label.builder))
