@@ -178,6 +178,11 @@ def test_the_evidence_attestation_holds_what_was_measured(bench: Workbench) -> N
     (comparison,) = variant["comparisons"]
     assert comparison["sizes"] == {"batch": 2}
     assert comparison["outputs"][0]["max_abs"] > 0
+    (observed,) = variant["memory"]["at"]
+    assert observed["sizes"] == {"batch": 2}
+    # The answer, of 2 * 8 * 12 * 12 floats, is in the arena at the peak.
+    assert observed["activation_bytes"] >= observed["output_bytes"] >= 2 * 8 * 12 * 12 * 4
+    assert variant["memory"]["mixed"]["planned_calls"] == 1000
     # Measured figures differ from build to build, so the payload has none.
     assert b"max_abs" not in (built.payload / "aotc.json").read_bytes()
 

@@ -6,7 +6,15 @@ import pytest
 
 from aotc.pipeline.build import measured_findings
 from aotc.pipeline.gates import repeated_fixture
-from aotc.spec.evidence import DifferingOutput, Evidence, FormTiming, Repeats, VariantEvidence
+from aotc.spec.evidence import (
+    DifferingOutput,
+    Evidence,
+    FormTiming,
+    MixedCalls,
+    ObservedMemory,
+    Repeats,
+    VariantEvidence,
+)
 from aotc.spec.payload import Finding
 from aotc.spec.profile_files import load_profile
 
@@ -70,3 +78,49 @@ def test_calls_without_a_remedy_say_so() -> None:
 def test_the_slowest_fixture_that_is_quick_enough_is_repeated() -> None:
     assert repeated_fixture({"min": 0.1, "opt": 0.8, "max": 4.0}) == "opt"
     assert repeated_fixture({"min": 2.0, "max": 4.0}) == "min"
+
+
+def mixed(first: int, last: int, private: tuple[int, int] = (10 << 20, 10 << 20)) -> ObservedMemory:
+    return ObservedMemory(
+        mixed=MixedCalls(
+            calls=1000,
+            planned_calls=1000,
+            sizes=3,
+            first_allocated=first,
+            last_allocated=last,
+            last_growth=37 if last > first else None,
+            first_in_use=0,
+            last_in_use=0,
+            first_private=private[0],
+            last_private=private[1],
+        )
+    )
+
+
+def observed(memory: ObservedMemory) -> tuple[Finding, ...]:
+    return findings_of(evidence(VariantEvidence(name="portable", memory=memory)))
+
+
+def test_an_arena_that_grows_is_told() -> None:
+    (found,) = observed(mixed(2_000_000, 3_000_000))
+    assert (found.code, found.where) == ("AOTC-M016", "variant portable")
+    assert found.what == (
+        "arenas by 1.0 MB to 3.0 MB, last at call 37 in 1000 calls of 3 sizes, after the first "
+        "round"
+    )
+
+
+def test_a_process_that_grows_beside_its_arenas_is_told() -> None:
+    (found,) = observed(mixed(2_000_000, 2_000_000, (100_000_000, 150_000_000)))
+    assert found.what.startswith("the process by 50.0 MB beside them in 1000 calls")
+
+
+def test_what_arenas_and_noise_explain_is_no_growth_of_the_process() -> None:
+    assert observed(mixed(2_000_000, 2_000_000, (100_000_000, 101_000_000))) == ()
+    (found,) = observed(mixed(2_000_000, 52_000_000, (100_000_000, 151_000_000)))
+    assert "process" not in found.what
+
+
+def test_statistics_that_are_not_given_are_told() -> None:
+    (found,) = observed(ObservedMemory(why_not="input 'x' is of type string"))
+    assert (found.code, found.what) == ("AOTC-M015", "input 'x' is of type string")

@@ -46,6 +46,7 @@ from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
 from aotc.pipeline.lower import dropped_finding, lower
 from aotc.pipeline.margins import narrow_findings
+from aotc.pipeline.observe import memory_findings, observe_all
 from aotc.pipeline.optimize import fuse_ahead, optimize, optimize_ahead
 from aotc.pipeline.output import Output
 from aotc.pipeline.package import package, size_breach
@@ -472,6 +473,7 @@ def _built(
     proven = time_against_keep(both, trials, partial(_in_keep, model), state)
     if breaches := judge_speedups(proven, choice.table, state):
         raise all_breaches(breaches)
+    proven = observe_all(proven, state)
     findings += [
         *left_out,
         *skipped,
@@ -581,6 +583,7 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
         *narrow_findings(evidence),
         *repeat_findings(evidence),
         *unsteady_findings(evidence),
+        *memory_findings(evidence),
         *noise_findings(evidence.noise),
     )
 

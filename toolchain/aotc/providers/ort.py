@@ -79,6 +79,11 @@ def register_everywhere(libraries: Sequence[Path]) -> None:
     _everywhere = tuple(libraries)
 
 
+def everywhere() -> tuple[Path, ...]:
+    """The libraries that `register_everywhere` was given."""
+    return _everywhere
+
+
 def new_session_options(
     custom_ops: Sequence[Path] | None = None, *, refusal: str = "AOTC-R028"
 ) -> ort.SessionOptions:

@@ -206,8 +206,8 @@ def create_session(
         options = session_options(spec, threads=number, custom_ops=custom_ops)
         if as_listed:
             options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
-        if not compiles:
-            options.add_session_config_entry(_NO_COMPILE, "1")
+        for key, value in own_entries(weights_folder, context_path, compiles).items():
+            options.add_session_config_entry(key, value)
         if record_placement:
             options.add_session_config_entry(_RECORD_PLACEMENT, "1")
         if parallel_packing:
@@ -215,18 +215,15 @@ def create_session(
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
-        if weights_folder is not None:
-            options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
-        if context_path is not None:
-            options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
-        _add_providers(
-            options,
+        stated = provider_settings(
+            spec,
             providers,
-            _with_settings(spec, settings or {}),
-            weights_folder,
-            libraries or {},
-            threads,
+            weights_folder=weights_folder,
+            libraries=libraries,
+            threads=threads,
+            settings=settings,
         )
+        _add_providers(options, stated)
 
         def opened() -> ort.InferenceSession:
             source = model if isinstance(model, bytes) else str(model)
@@ -247,6 +244,18 @@ def create_session(
         ) from None
     _require(providers, session.get_providers())
     return session
+
+
+def own_entries(
+    weights_folder: Path | None, context_path: Path | None, compiles: bool = False
+) -> dict[str, str]:
+    """Config entries of a session beside those of its description; as for `create_session`."""
+    entries = {} if compiles else {_NO_COMPILE: "1"}
+    if weights_folder is not None:
+        entries[WEIGHTS_OPTION] = str(weights_folder.resolve())
+    if context_path is not None:
+        entries[_CONTEXT] = str(context_path.resolve())
+    return entries
 
 
 class SeededSession:
@@ -330,32 +339,48 @@ def _with_settings(spec: SessionSpec, settings: Mapping[str, Mapping[str, str]])
 
 def _add_providers(
     options: ort.SessionOptions,
-    providers: Sequence[str],
-    spec: SessionSpec,
-    weights_folder: Path | None,
-    stated: Mapping[str, Path],
-    threads: int | None,
+    stated: Sequence[tuple[str, Mapping[str, str], Path | None]],
 ) -> None:
     """Add providers of ORT's wheel by name, and plugins by their devices."""
-    libraries = {name: stated.get(name) or library_of(name) for name in providers}
-    built_in = import_onnxruntime().get_available_providers()
-    _require([name for name in providers if libraries[name] is None], built_in)
-    for name in providers:
-        settings = {
-            key: _with_weights_folder(value, weights_folder)
-            for key, value in spec.provider_options.get(name, {}).items()
-        }
-        if threads is not None:
-            settings = with_threads(name, settings, threads)
-        library = libraries[name]
+    for name, settings, library in stated:
         if library is not None:
             options.add_provider_for_devices(plugin_devices(name, library), settings)
         # ONNX Runtime adds the CPU itself, and refuses a second one next to a plugin.
         elif name != CPU:
-            if weights_folder is not None:
-                settings = with_weights(name, settings, weights_folder)
             prepare(name)
             options.add_provider(name, settings)
+
+
+def provider_settings(
+    spec: SessionSpec,
+    providers: Sequence[str],
+    *,
+    weights_folder: Path | None = None,
+    libraries: Mapping[str, Path] | None = None,
+    threads: int | None = None,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[tuple[str, dict[str, str], Path | None]]:
+    """Name, options, and library (of plugins alone) of each provider of a session, in order.
+
+    Arguments are as for `create_session`.  Raises AOTC-P004 if ORT's wheel lacks one.
+    """
+    stated = libraries or {}
+    found = {name: stated.get(name) or library_of(name) for name in providers}
+    built_in = import_onnxruntime().get_available_providers()
+    _require([name for name in providers if found[name] is None], built_in)
+    spec = _with_settings(spec, settings or {})
+    result = []
+    for name in providers:
+        options = {
+            key: _with_weights_folder(value, weights_folder)
+            for key, value in spec.provider_options.get(name, {}).items()
+        }
+        if threads is not None:
+            options = with_threads(name, options, threads)
+        if found[name] is None and name != CPU and weights_folder is not None:
+            options = with_weights(name, options, weights_folder)
+        result.append((name, options, found[name]))
+    return result
 
 
 def _with_weights_folder(value: str, weights_folder: Path | None) -> str:
@@ -484,13 +509,13 @@ def _as_ortvalue(value: Data) -> Any:
     array = np.asarray(value, order="C")
     bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
     if name in NARROW_BITS:
-        bits = _packed(bits, NARROW_BITS[name])
+        bits = packed(bits, NARROW_BITS[name])
     kind = import_onnxruntime().OrtValue
     return kind.ortvalue_from_numpy_with_onnx_type(bits, _CODES[name])
 
 
-def _packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
-    """An array of the same shape whose first bytes hold the packed elements.
+def packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Integers of `bits` in a byte each, as an array of that shape whose first bytes hold them all.
 
     ONNX Runtime computes the element count from the shape, and reads as many bits.
     """

@@ -293,6 +293,116 @@ class RunSpread:
 
 
 @record
+class ArenaStatistics:
+    """What ONNX Runtime counts of one allocator of a session (`AllocatorGetStats`), in bytes.
+
+    Bytes in use are of whole chunks: an arena gives a chunk of up to twice what was asked for.
+    """
+
+    in_use: Annotated[int, "of packed weights, and of what calls hold"]
+    max_in_use: Annotated[int, "the most since the session was opened"]
+    allocated: Annotated[int, "taken from the operating system or the device, and not given back"]
+    largest: Annotated[int, "the largest single allocation"]
+    allocations: int
+    reserves: Annotated[int, "allocations beside the arena, such as those of weights"]
+    extensions: Annotated[int, "times that the arena grew"]
+    shrinkages: int = 0
+    limit: Annotated[int | None, "that the arena may grow to; None: no limit"] = None
+    requested_in_use: Annotated[
+        int | None, "of `in_use` what was asked for; None: this version does not count it"
+    ] = None
+
+
+@record
+class ResidentMemory:
+    """Resident memory of a process, in bytes, as Linux counts it (`smaps_rollup`)."""
+
+    resident: int
+    private: Annotated[
+        int, "that this process alone wrote: arenas, and weights that were copied or packed"
+    ]
+    shared: Annotated[int, "that other processes map too, such as libraries"]
+    file_backed: Annotated[
+        int, "pages of files, of this process alone or shared: libraries, and mapped weights"
+    ]
+
+
+@record
+class MemoryAtSizes:
+    """What a session of its own used of ONNX Runtime's arenas at one size; bytes."""
+
+    fixture: str
+    sizes: Annotated[Mapping[str, int], "sizes of all dims in the calls"]
+    activation_bytes: Annotated[
+        int,
+        "peak in use during calls, less what was in use before the first: activations, outputs, "
+        "workspace; inputs are the caller's",
+    ]
+    first_bytes: Annotated[
+        int, "the same in the first call alone, which has no memory pattern of its sizes yet"
+    ]
+    output_bytes: Annotated[int, "that the outputs of a call hold"]
+    loaded: ArenaStatistics
+    arena: Annotated[ArenaStatistics, "after the calls, with no outputs kept"]
+    device: Annotated[
+        ArenaStatistics | None, "of the arena on the GPU, after the calls; None: there is none"
+    ] = None
+    device_activation_bytes: Annotated[
+        int | None, "`activation_bytes` of the arena on the GPU; None: there is none"
+    ] = None
+
+    @property
+    def unused_share(self) -> float:
+        """Of what the arena took, the share that was not in use at the peak."""
+        arena = self.arena
+        return 1 - arena.max_in_use / arena.allocated if arena.allocated else 0.0
+
+
+@record
+class MixedCalls:
+    """Calls of all sizes in turn in one session; bytes after the first round and at the end."""
+
+    calls: int
+    sizes: Annotated[int, "how many sizes took turns"]
+    planned_calls: Annotated[int, "fewer were made if the time for them was over"]
+    first_allocated: Annotated[int, "of all arenas, after each size was called twice"]
+    last_allocated: int
+    last_growth: Annotated[
+        int | None, "the last call after which arenas had grown; None: none grew after the round"
+    ] = None
+    first_in_use: Annotated[int, "of all arenas, without outputs"]
+    last_in_use: int
+    first_private: Annotated[int | None, "private resident memory; None: not known here"] = None
+    last_private: int | None = None
+
+    @property
+    def grown_arena(self) -> int:
+        """Bytes that arenas took, or kept in use, after the first round."""
+        taken = self.last_allocated - self.first_allocated
+        return max(taken, self.last_in_use - self.first_in_use, 0)
+
+
+@record
+class ObservedMemory:
+    """Memory of a variant as it was observed on the build host, in a process of its own."""
+
+    onnxruntime: Annotated[str, "version whose library was observed"] = ""
+    at: tuple[MemoryAtSizes, ...] = ()
+    before: Annotated[
+        ResidentMemory | None, "of the process before it opened the session; None: not known"
+    ] = None
+    after_load: ResidentMemory | None = None
+    after_largest: Annotated[ResidentMemory | None, "after calls of the largest size"] = None
+    peak_resident: Annotated[
+        int | None, "of the process, of the load and calls of the largest size"
+    ] = None
+    mixed: Annotated[MixedCalls | None, "None: not called so"] = None
+    why_not: Annotated[
+        str, "why ONNX Runtime's statistics are not known, in words; empty if they are"
+    ] = ""
+
+
+@record
 class VariantEvidence:
     """Measurements of one variant on the build host, in seconds and bytes."""
 
@@ -342,6 +452,9 @@ class VariantEvidence:
         AgainstKeep | None, "beside the same variant in keep; None: its precision is keep"
     ] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
+    memory: Annotated[
+        ObservedMemory | None, "as observed apart from the proof; None: it was not"
+    ] = None
 
 
 @record

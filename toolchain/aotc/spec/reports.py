@@ -12,6 +12,7 @@ from aotc.spec.evidence import (
     AgainstKeep,
     FormTiming,
     NodeErrors,
+    ObservedMemory,
     OutputError,
     Repeats,
     RunSpread,
@@ -318,6 +319,9 @@ class VariantSummary:
     plain_device_bytes: Annotated[
         int | None, "of a plain session of the user's model after its first run"
     ] = None
+    observed: Annotated[ObservedMemory | None, "memory as observed at build; None: it was not"] = (
+        None
+    )
     timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
     against_keep: Annotated[AgainstKeep | None, "beside the same variant in keep"] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None

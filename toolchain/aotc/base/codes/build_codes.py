@@ -430,5 +430,15 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The profile states budgets.speedup, and there is nothing to judge: no variant is in a lower precision, or this "
      "host could not time one beside the same variant in 'keep'.",
      "Ask for a lower precision, build on a host that can run the variant, or remove budgets.speedup."),
+    ("AOTC-M015", "ONNX Runtime's statistics of memory are not known", FINDING,
+     "The build observes each variant in a process of its own, by what ONNX Runtime counts of its allocators. That is "
+     "reached by its C API, in the library beside the Python module. This build of ONNX Runtime has none, counts "
+     "nothing, or cannot be given the inputs in that way: the message says which. No figure stands in for them.",
+     "Nothing to do if the figures are not wanted. Else install ONNX Runtime's own wheel, 1.23 or newer."),
+    ("AOTC-M016", "memory grows from call to call", FINDING,
+     "A session was called with all sizes of its fixtures in turn, up to 1000 times. After a first round of two calls "
+     "of each size its arenas, or the process beside them, still took more memory.",
+     "Plan with the figure that the evidence has at the end. Fewer sizes (buckets), or sizes nearer to each other, "
+     "let an arena reuse what it has."),
 )
 # fmt: on

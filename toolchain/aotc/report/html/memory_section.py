@@ -11,19 +11,21 @@ from aotc.report.html.artifact_contents import Contents
 from aotc.report.html.graph_data import DrawnGraph
 from aotc.report.html.page import bytes_text, elements, flowing, section, shown_name, tag
 from aotc.report.html.sections import sizes_text
+from aotc.report.sheets.memory import observed_sheet
 from aotc.report.sheets.variants import cost_table
 
 
 def memory_section(contents: Contents) -> Element:
     """Plan and measurement by variant, and a curve for each graph."""
-    parts = [*elements([cost_table(contents.summary.variants)])]
-    variants = {variant.name: variant for variant in contents.manifest.variants}
+    variants = contents.summary.variants
+    parts = [*elements([cost_table(variants), *observed_sheet(variants)])]
+    planned = {variant.name: variant for variant in contents.manifest.variants}
     for drawn in contents.drawn:
         graph = drawn.graph
         if graph is None:
             parts.append(tag("p", drawn.why_not, class_="bad"))
             continue
-        domain = variants[drawn.names[0]].domain or contents.manifest.domain
+        domain = planned[drawn.names[0]].domain or contents.manifest.domain
         curves = [("optimal sizes", graph.sizes, {n: d.opt for n, d in domain.dims.items()})]
         if graph.sizes_max != graph.sizes:
             curves.append(

@@ -1,0 +1,176 @@
+"""Memory as it is observed: arenas at known sizes, mixed calls, and where nothing is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from aotc.session import counted_session
+from aotc.session.observed_memory import SizedCall, observe_memory
+from aotc.spec.evidence import ObservedMemory
+from aotc.spec.variant import SessionSpec
+
+PLAIN = SessionSpec(optimization="disable", threads=1)
+COLUMNS = 256
+ROW = COLUMNS * 4
+WEIGHTS = COLUMNS * COLUMNS * 4
+
+
+def turned(dtype: int = TensorProto.FLOAT) -> bytes:
+    """y = transpose(transpose(x)): nothing is computed in place, so both are alive at the peak."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["a"], name="there"),
+            helper.make_node("Transpose", ["a"], ["y"], name="back"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", dtype, ["rows", COLUMNS])],
+        [helper.make_tensor_value_info("y", dtype, ["rows", COLUMNS])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    return made.SerializeToString()
+
+
+def product(folder: Path) -> Path:
+    """y = x w: the kernel packs w into the session's memory, beside the arena."""
+    weights = numpy_helper.from_array(np.ones((COLUMNS, COLUMNS), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [COLUMNS, COLUMNS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [COLUMNS, COLUMNS])],
+        [weights],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    onnx.save(made, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def call(rows: int) -> SizedCall:
+    return SizedCall(f"rows{rows}", {"rows": rows}, {"x": np.ones((rows, COLUMNS), np.float32)})
+
+
+def observed(*rows: int, mixed: int = 0) -> ObservedMemory:
+    return observe_memory(
+        turned(),
+        PLAIN,
+        [call(each) for each in rows],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+        mixed_calls=mixed,
+    )
+
+
+def test_the_peak_of_activations_is_that_of_the_graph() -> None:
+    found = observed(1024, 4096)
+    assert found.why_not == ""
+    assert [each.sizes for each in found.at] == [{"rows": 1024}, {"rows": 4096}]
+    for each in found.at:
+        value = each.sizes["rows"] * ROW
+        # The first call asks for each value; later ones for one block, by their memory pattern.
+        assert each.first_bytes == 2 * value
+        assert each.activation_bytes >= 2 * value
+        assert each.output_bytes == value
+        assert each.loaded.in_use == each.arena.in_use == 0
+        assert each.arena.allocated >= each.activation_bytes
+        assert 0 <= each.unused_share < 1
+
+
+def test_packed_weights_are_told_apart(tmp_path: Path) -> None:
+    inputs = {"x": np.ones((COLUMNS, COLUMNS), np.float32)}
+    found = observe_memory(
+        product(tmp_path),
+        PLAIN,
+        [SizedCall("only", {}, inputs)],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+    )
+    (each,) = found.at
+    assert each.loaded.in_use >= WEIGHTS
+    assert each.loaded.reserves == 1
+    assert each.activation_bytes == each.output_bytes == WEIGHTS
+
+
+def test_what_the_process_takes_is_known() -> None:
+    found = observed(65536)
+    assert found.before is not None
+    assert found.after_largest is not None
+    assert found.peak_resident is not None
+    taken = found.after_largest.private - found.before.private
+    # Both values were written, and stay in the arena.
+    assert taken >= 2 * 65536 * ROW
+    assert found.peak_resident >= found.after_largest.resident - found.after_largest.shared
+    assert found.after_largest.file_backed > 0
+
+
+def test_mixed_calls_count_what_arenas_take() -> None:
+    mixed = observed(64, 256, 1024, mixed=40).mixed
+    assert mixed is not None
+    assert (mixed.calls, mixed.planned_calls, mixed.sizes) == (40, 40, 3)
+    assert mixed.first_allocated >= 2 * 1024 * ROW
+    assert mixed.last_in_use == mixed.first_in_use == 0
+    assert mixed.grown_arena == mixed.last_allocated - mixed.first_allocated
+
+
+def test_mixed_calls_end_when_their_time_is_over() -> None:
+    found = observe_memory(
+        turned(),
+        PLAIN,
+        [call(4), call(8)],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+        mixed_calls=10**6,
+        seconds=0.0,
+    )
+    assert found.mixed is not None
+    # A round of two calls of each size, and as many again.
+    assert found.mixed.calls == 8
+
+
+def test_inputs_of_text_are_not_counted() -> None:
+    texts = np.full((2, COLUMNS), "a", dtype=object)
+    found = observe_memory(
+        turned(TensorProto.STRING),
+        PLAIN,
+        [SizedCall("only", {}, {"x": texts})],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+    )
+    assert found.why_not == "input 'x' is of type string"
+    assert found.at == ()
+
+
+def test_a_wheel_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(counted_session._Api, "_loaded", None)
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(counted_session, "find_spec", lambda _: _Spec(tmp_path / "__init__.py"))
+    found = observed(4)
+    assert found.why_not == "this build of ONNX Runtime has no library beside its Python module"
+
+
+class _Spec:
+    def __init__(self, origin: Path) -> None:
+        self.origin = str(origin)
+
+
+def test_a_version_that_has_no_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted_session._Api, "_loaded", None)
+    monkeypatch.setattr(counted_session, "_TABLE", 1000)
+    found = observed(4)
+    assert found.why_not.startswith("ONNX Runtime 1.")
+    assert found.why_not.endswith("has no API of version 1000")
+
+
+def test_a_model_that_is_refused_says_why() -> None:
+    found = observe_memory(
+        b"no model",
+        PLAIN,
+        [call(4)],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+    )
+    assert "protobuf" in found.why_not

@@ -1,0 +1,113 @@
+"""Observe: the memory of each variant as it was built, in a process of its own beside the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.base.text import size
+from aotc.pipeline.context import BuildState
+from aotc.pipeline.lower import variant_request
+from aotc.pipeline.prove import compared_references, compared_runs
+from aotc.pipeline.types import LoweredModel, ProvenModel
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Evidence, MixedCalls, ObservedMemory
+from aotc.spec.payload import Finding
+from aotc.spec.shapes import REPEATED
+
+# Sizes that are observed, those of the first fixtures: optimal, smallest, largest.
+_SIZES: Final = 4
+# Calls of mixed sizes; of all variants they take this share of the build's time at most.
+_CALLS: Final = 1000
+_SHARE_OF_TIME: Final = 0.05
+# What the process may take beside arenas, by its allocator and Python's, without being told.
+_NOISE_BYTES: Final = 4 << 20
+_NOISE_SHARE: Final = 0.02
+
+
+def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> list[ProvenModel]:
+    """The same variants, each with its memory as observed in its evidence, if it runs here."""
+    found = []
+    seconds = _SHARE_OF_TIME * state.clock.elapsed() / max(len(proven), 1)
+    with state.clock.stage("observe"):
+        for item in proven:
+            memory = observed_memory(item.lowered, state, mixed_calls=_CALLS, seconds=seconds)
+            found.append(replace(item, evidence=replace(item.evidence, memory=memory)))
+    return found
+
+
+def observed_memory(
+    lowered: LoweredModel,
+    state: BuildState,
+    *,
+    mixed_calls: int = 0,
+    seconds: float = 0.0,
+) -> ObservedMemory | None:
+    """The memory of a variant at the sizes of its fixtures; None if this host cannot run it.
+
+    With `mixed_calls`, so many calls of mixed sizes follow, or as many as `seconds` allow.  What
+    ends the job, such as a crash in the sandbox, is told as why nothing is known.
+    """
+    if lowered.why_not_run:
+        return None
+    runs = compared_runs(lowered.analyzed, lowered.plan)
+    sized: dict[tuple[tuple[str, int], ...], Json] = {}
+    for reference in compared_references(runs, state):
+        # What has no elements says nothing.
+        if not reference["name"].endswith(REPEATED) and all(reference["wanted"].values()):
+            sized.setdefault(tuple(sorted(reference["wanted"].items())), reference)
+    if not sized:
+        return None
+    analyzed, plan = lowered.analyzed, lowered.plan
+    request = {
+        **variant_request(lowered, state.context),
+        "inputs": [encode(value) for value in analyzed.source.inputs],
+        "padding": encode(analyzed.padding),
+        "references": list(sized.values())[:_SIZES],
+        "mixed_calls": mixed_calls,
+        "seconds": seconds,
+    }
+    where = f"variant {plan.name}"
+    try:
+        result = state.workers.run(
+            "aotc.session.observed_memory:observe_job",
+            request,
+            folder=state.work / f"observe-{plan.name}",
+            where=where,
+        )
+    except AotcError as error:
+        return ObservedMemory(why_not=error.line()[:500])
+    return decode(ObservedMemory, result.value)
+
+
+def memory_findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """AOTC-M015 where ONNX Runtime gave no statistics, and M016 where memory grew."""
+    found = []
+    for variant in evidence.variants:
+        if variant.memory is None:
+            continue
+        where = f"variant {variant.name}"
+        if variant.memory.why_not:
+            found.append(Finding(code="AOTC-M015", what=variant.memory.why_not, where=where))
+        elif variant.memory.mixed is not None and (grown := growth(variant.memory.mixed)):
+            found.append(Finding(code="AOTC-M016", what=grown, where=where))
+    return tuple(found)
+
+
+def growth(mixed: MixedCalls) -> str:
+    """What grew after the first round of mixed calls, in words; empty if nothing did."""
+    told = []
+    if taken := mixed.grown_arena:
+        last = f", last at call {mixed.last_growth}" if mixed.last_growth else ""
+        told.append(f"arenas by {size(taken)} to {size(mixed.last_allocated)}{last}")
+    if mixed.first_private is not None and mixed.last_private is not None:
+        more = mixed.last_private - mixed.first_private - taken
+        if more > max(_NOISE_BYTES, _NOISE_SHARE * mixed.first_private):
+            told.append(f"the process by {size(more)} beside them")
+    if not told:
+        return ""
+    return (
+        f"{' and '.join(told)} in {mixed.calls} calls of {mixed.sizes} sizes, after the first round"
+    )
