@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.graph.arena import Arena
 from aotc.graph.view import captured_by, op_of
 
@@ -186,6 +186,28 @@ class Alive(NamedTuple):
     bytes: int
 
 
+@record(kw_only=False)
+class Frame:
+    """What runs at some sizes: a graph's buffers, and in bytes its values and what kernels ask for.
+
+    `workspace` and `inner`, the graphs that control flow runs one after the other, are by the index
+    of the node.  A value that is not in `bytes_of` takes nothing.
+    """
+
+    buffers: Buffers
+    bytes_of: Mapping[str, int]
+    workspace: Mapping[int, Sequence[int]]
+    inner: Mapping[int, Sequence[Frame]] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> int:
+        """The bytes of all values that nodes make, those of inner graphs too."""
+        made = (name for node in self.buffers.nodes for name in node.makes if name)
+        return sum(self.bytes_of.get(name, 0) for name in made) + sum(
+            each.asked for inner in self.inner.values() for each in inner
+        )
+
+
 @record
 class Run:
     """What runs at some sizes take, in bytes.
@@ -216,91 +238,120 @@ class Run:
         return max(self.first, self.later)
 
 
-def simulate(
-    buffers: Buffers,
-    bytes_of: Mapping[str, int],
-    workspace: Mapping[int, Sequence[int]],
-    arena: Arena | None = None,
-) -> Run:
-    """Run a plan at sizes: `bytes_of` each value, and what kernels ask for, by index of the node.
-
-    A value that is not in `bytes_of` takes nothing.  `arena` is the one that serves (default: a new
-    one).
-    """
+def simulate(frame: Frame, arena: Arena | None = None) -> Run:
+    """The first run of a plan and a later one, in `arena` (default: a new one)."""
     arena = arena or Arena()
-    arena.start_peak()
     before = arena.in_use
-    ending: dict[int, list[str]] = {}
-    for name, index in buffers.ends.items():
-        ending.setdefault(index, []).append(name)
-    places: dict[str, int | None] = {}
-    pattern = _Pattern()
-    alive: dict[str, int] = {}
-    live = total = asked = distinct = 0
-    most: tuple[int, int, tuple[Alive, ...]] = (-1, 0, ())
-    for index, node in enumerate(buffers.nodes):
-        asked += sum(bytes_of.get(name, 0) for name in node.makes if name)
-        for name in buffers.own(index):
-            size = bytes_of.get(name, 0)
-            places[name] = arena.allocate(size)
-            alive[name] = size
-            total += size
-            distinct += size
-            if name not in buffers.outputs:
-                pattern.take(name, size)
-        needed = [size for size in workspace.get(index, ()) if size]
-        if total + sum(needed) > live:
-            live = total + sum(needed)
-            most = (index, sum(needed), tuple(Alive(*item) for item in alive.items() if item[1]))
-        for place in [arena.allocate(size) for size in needed]:
-            arena.release(place)
-        for name in ending.get(index, ()):
-            total -= alive.pop(name)
-            arena.release(places.pop(name))
-            pattern.give_back(name)
-    first = arena.peak - before
-    for place in places.values():
+    arena.start_peak()
+    first = _FirstRun(arena)
+    kept = first.run(frame)
+    first_peak = arena.peak - before
+    for place in kept:
         arena.release(place)
     arena.start_peak()
-    later = _later_run(buffers, bytes_of, workspace, arena, pattern.size) - before
-    at, space, held = most
+    for place in _run_later(frame, first.pattern, arena):
+        arena.release(place)
+    at = first.at
     return Run(
-        asked=asked,
-        buffers=distinct,
-        live=live,
-        node=buffers.nodes[at].name if at >= 0 else "",
-        op=buffers.nodes[at].op if at >= 0 else "",
-        workspace=space,
-        alive=tuple(sorted(held, key=lambda item: -item.bytes)),
-        outputs=sum(bytes_of.get(name, 0) for name in buffers.outputs),
-        block=pattern.size,
-        first=first,
-        later=later,
+        asked=frame.asked,
+        buffers=first.total,
+        live=at.bytes,
+        node=at.node.name if at.node is not None else "",
+        op=at.node.op if at.node is not None else "",
+        workspace=at.workspace,
+        alive=tuple(sorted(at.alive, key=lambda item: -item.bytes)),
+        outputs=sum(frame.bytes_of.get(name, 0) for name in frame.buffers.outputs),
+        block=first.pattern,
+        first=first_peak,
+        later=arena.peak - before,
         held=arena.held,
         extensions=arena.extensions,
     )
 
 
-def _later_run(
-    buffers: Buffers,
-    bytes_of: Mapping[str, int],
-    workspace: Mapping[int, Sequence[int]],
-    arena: Arena,
-    block: int,
-) -> int:
-    """The arena's peak in a run that has a pattern."""
-    places = [arena.allocate(block)]
+class _Moment(NamedTuple):
+    """The node at the peak, and what is alive there."""
+
+    bytes: int = 0
+    node: Node | None = None
+    workspace: int = 0
+    alive: tuple[Alive, ...] = ()
+
+
+class _FirstRun:
+    """A run without a pattern: each buffer is a request to the arena, and makes the pattern."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.total = 0
+        self.at = _Moment()
+        # The block of the graph that was run last.
+        self.pattern = 0
+        self._alive: dict[tuple[int, str], int] = {}
+
+    def run(self, frame: Frame) -> list[int | None]:
+        """The places of the outputs, which are still in use."""
+        buffers, sizes, arena = frame.buffers, frame.bytes_of, self.arena
+        ending: dict[int, list[str]] = {}
+        for name, index in buffers.ends.items():
+            ending.setdefault(index, []).append(name)
+        places: dict[str, int | None] = {}
+        pattern = _Pattern()
+        for index, node in enumerate(buffers.nodes):
+            self._run_inner(frame.inner.get(index, ()))
+            for name in buffers.own(index):
+                size = sizes.get(name, 0)
+                places[name] = arena.allocate(size)
+                self._alive[id(frame), name] = size
+                self.total += size
+                if name not in buffers.outputs:
+                    pattern.take(name, size)
+            self._work(node, [size for size in frame.workspace.get(index, ()) if size])
+            for name in ending.get(index, ()):
+                del self._alive[id(frame), name]
+                arena.release(places.pop(name))
+                pattern.give_back(name)
+        self.pattern = pattern.size
+        return list(places.values())
+
+    def _run_inner(self, inner: Sequence[Frame]) -> None:
+        """Graphs of control flow, whose outputs become those of the node."""
+        for each in inner:
+            for place in self.run(each):
+                self.arena.release(place)
+            for name in each.buffers.outputs:
+                self._alive.pop((id(each), name), None)
+
+    def _work(self, node: Node, pieces: Sequence[int]) -> None:
+        total = sum(self._alive.values()) + sum(pieces)
+        if total > self.at.bytes or self.at.node is None:
+            held = tuple(Alive(name, size) for (_, name), size in self._alive.items() if size)
+            self.at = _Moment(total, node, sum(pieces), held)
+        for place in [self.arena.allocate(size) for size in pieces]:
+            self.arena.release(place)
+
+
+def _run_later(frame: Frame, pattern: int, arena: Arena) -> list[int | None]:
+    """A run with a pattern: one block, beside it outputs and workspace; the places of outputs.
+
+    Graphs of control flow have no pattern.
+    """
+    buffers = frame.buffers
+    block = arena.allocate(pattern)
+    places: list[int | None] = []
     for index in range(len(buffers.nodes)):
+        for inner in frame.inner.get(index, ()):
+            for place in _FirstRun(arena).run(inner):
+                arena.release(place)
         places += [
-            arena.allocate(bytes_of.get(name, 0))
+            arena.allocate(frame.bytes_of.get(name, 0))
             for name in buffers.own(index)
             if name in buffers.outputs
         ]
-        for place in [arena.allocate(size) for size in workspace.get(index, ())]:
+        for place in [arena.allocate(size) for size in frame.workspace.get(index, ())]:
             arena.release(place)
-    for place in places:
-        arena.release(place)
-    return arena.peak
+    arena.release(block)
+    return places
 
 
 class _Pattern:

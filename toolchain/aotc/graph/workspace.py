@@ -2,9 +2,10 @@
 
 At load they pack constant weights, which stays.
 
-In a run they need room for what they transpose, unfold or multiply in pieces, and give it back.  ONNX Runtime says nothing of it ahead; the formulas here were found by running each
-operator alone, with ONNX Runtime 1.31 and 1.32, and reading how far the peak of the arena was above
-its bytes in use at the end.  Operators that are not here ask for nothing, or for a few kilobytes.
+In a run they need room for what they transpose, unfold or multiply in pieces, and give it back.
+ONNX Runtime says nothing of either ahead; the formulas were found by running each operator alone,
+with ONNX Runtime 1.31 and 1.32, and reading how far the arena's peak was above its bytes in use at
+the end.  Operators that are not here ask for nothing, or for a few kilobytes.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def _attention(call: Call) -> tuple[int, ...]:
 
 
 def _multi_head(call: Call) -> tuple[int, ...]:
-    """`com.microsoft::MultiHeadAttention`: by blocks, unless there is a mask or a bias of scores."""
+    """`com.microsoft::MultiHeadAttention`: by blocks, unless there is a mask or a bias."""
     query, key, value = call.shape(0), call.shape(1), call.shape(2)
     if len(query) != 3 or len(key) != 3:
         return _NOTHING
