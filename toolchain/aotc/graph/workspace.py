@@ -60,8 +60,8 @@ class Call:
         return math.prod(self.outputs[0]) * (width or self.widths[0])
 
 
-# Of other operators, packed weights stand beside the arena.
 _IN_CHUNKS: Final = frozenset({"ConvTranspose", "QLinearConv", "com.microsoft::QLinearConv"})
+_TURNED: Final = frozenset({"com.microsoft::QGemm"})
 _PACKED: Final[Mapping[str, tuple[int, ...]]] = {
     "ConvTranspose": (1,),
     "GRU": (1, 2),
@@ -99,20 +99,15 @@ def packed_weights(call: Call, constants: Collection[str]) -> int:
 
 
 def pack(call: Call, constants: Collection[str], arena: Arena) -> None:
-    """Let a kernel pack its weights at load, if it does so in chunks of the arena."""
+    """Let a kernel pack its weights at load, as far as it does so in chunks of the arena.
+
+    Other packed weights stand beside it, but they may be turned in a chunk first.
+    """
     packed = packed_weights(call, constants)
-    if not packed or op_of(call.node) not in _IN_CHUNKS:
-        return
-    weight = call.shape(_PACKED[op_of(call.node)][0])
-    by_channel = attribute_of(call.node, "group", 1) > 1 and weight[1] == 1
-    if by_channel or op_of(call.node) == "ConvTranspose":
+    if packed and op_of(call.node) in _IN_CHUNKS:
         arena.allocate(packed)
-        return
-    # Columns are padded to 16 and have a sum each; the weights are turned first.
-    turned = arena.allocate(packed)
-    columns = -(-weight[0] // 16) * 16
-    arena.allocate(columns * (-(-math.prod(weight[1:]) // 4) * 4 + _FLOAT))
-    arena.release(turned)
+    elif packed and op_of(call.node) in _TURNED and attribute_of(call.node, "transB", 0):
+        arena.release(arena.allocate(packed))
 
 
 def _as_output(call: Call) -> tuple[int, ...]:
@@ -170,9 +165,10 @@ def _quantized_convolution(call: Call) -> tuple[int, ...]:
     # Other layouts are turned into this one, and back.
     turned = () if last else (math.prod(call.shape(0)[1:]), math.prod(image[1:]))
     if weight[1] % 4 == 0 or (group > 1 and weight[1] == 1):
-        return (0 if pointwise else image[0] * places * window * _POINTER, *turned)
+        images = image[0] if last else 1
+        return (*turned, 0 if pointwise else images * places * window * _POINTER)
     unfolded = 0 if pointwise else places * window * weight[1] * group
-    return (places * weight[0] * _FLOAT, unfolded, *turned)
+    return (*turned, places * weight[0] * _FLOAT, unfolded)
 
 
 def _recurrent(gates: int, states: float) -> Callable[[Call], tuple[int, ...]]:

@@ -62,6 +62,7 @@ class _Event:
 
     name: str
     op: str
+    index: int
     start: int
     end: int
     made: tuple[tuple[int, Shape], ...]
@@ -72,6 +73,8 @@ class _Graph:
     """A graph in the order it runs, with the rules of its values' shapes; inner graphs by node."""
 
     protos: tuple[onnx.NodeProto, ...]
+    # The same as ONNX Runtime numbers them.
+    listed: tuple[onnx.NodeProto, ...]
     buffers: Buffers
     widths: Mapping[str, int]
     fixed: Mapping[str, Shape]
@@ -107,10 +110,10 @@ class _Graph:
             1,
         )
 
-    def arena(self, constants: frozenset[str], listed: Sequence[onnx.NodeProto]) -> Arena:
+    def arena(self, constants: frozenset[str]) -> Arena:
         """The arena of a session that was just opened, with what kernels packed into it."""
         arena = Arena()
-        for node in listed:
+        for node in self.listed:
             pack(self._call(node, self.fixed), constants, arena)
         return arena
 
@@ -169,11 +172,10 @@ def planned(
     points = [sizes for _, sizes, _ in made_calls]
     rules = _Rules(points, domain)
     constants = frozenset(tensor.name for tensor in model.graph.initializer)
-    listed = list(model.graph.node)
 
     def at(sizes: Mapping[str, int]) -> Run:
         shape_of = rules.at(sizes)
-        return simulate(graph.frame(shape_of), graph.arena(constants, listed))
+        return simulate(graph.frame(shape_of), graph.arena(constants))
 
     tried = {name: sizes for name, sizes, _ in calls}
     wanted = [*tried.items()]
@@ -436,6 +438,7 @@ def _runs(profile: Path) -> list[list[_Event]]:
                 _Event(
                     name.removesuffix(_KERNEL),
                     arguments.get("op_name", ""),
+                    int(arguments.get("node_index", 0)),
                     event["ts"],
                     event["ts"] + event["dur"],
                     tuple(
@@ -552,6 +555,7 @@ def _read(
     nodes = [Node.of(node) for node in order]
     return _Graph(
         tuple(order),
+        tuple(protos[event.name] for event, _ in sorted(last, key=lambda each: each[0].index)),
         plan_buffers(nodes, stated),
         widths,
         fixed,
