@@ -57,9 +57,16 @@ SET = """
 trace.set_tracer_provider(provider)
 metrics.set_meter_provider(MeterProvider([reader]))
 """
+MEMORY = """
+of_calls = spans.get_finished_spans()
+name = model.variant.name
+model.telemetry.call(0.001, variant=name, cause="padded", copied=(100, 20))
+model.telemetry.time_copies(name, 120, 0.25)
+model.telemetry.lack_memory("AOTC-R057", name)
+"""
 SHOW = """
 print(json.dumps({
-    "spans": [json.loads(span.to_json()) for span in spans.get_finished_spans()],
+    "spans": [json.loads(span.to_json()) for span in of_calls],
     "metrics": json.loads(reader.get_metrics_data().to_json()),
 }))
 """
@@ -99,7 +106,7 @@ def run(digits: BuiltArtifact, program: str) -> str:
 
 @pytest.fixture(scope="module")
 def in_memory(digits: BuiltArtifact) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run(digits, IN_MEMORY + SET + CALLS + SHOW))
+    found: dict[str, Any] = json.loads(run(digits, IN_MEMORY + SET + CALLS + MEMORY + SHOW))
     return found
 
 
@@ -157,13 +164,26 @@ def test_a_call_is_a_span_in_that_of_its_request(in_memory: dict[str, Any]) -> N
 
 def test_calls_and_loads_are_measured(in_memory: dict[str, Any]) -> None:
     found = points(in_memory)
-    (duration,) = found["aotc.call.duration"]
+    duration, _ = found["aotc.call.duration"]
     call = next(each for each in in_memory["spans"] if each["name"] == "aotc.run")
     assert duration["count"] == 3
     assert duration["attributes"] == {
         name: call["attributes"][name] for name in ("aotc.model", "aotc.variant", "aotc.route")
     }
     assert duration["explicit_bounds"][0] == 0.0001
+    (failures,) = found["aotc.memory.failures"]
+    assert failures["attributes"] == {
+        "aotc.model": "ranker",
+        "aotc.variant": call["attributes"]["aotc.variant"],
+        "error.type": "AOTC-R057",
+    }
+    copied = {
+        point["attributes"]["aotc.direction"]: point["value"]
+        for point in found["aotc.transfer.bytes"]
+    }
+    assert copied == {"to": 100, "from": 20}
+    assert [point["value"] for point in found["aotc.timed_transfer.bytes"]] == [120]
+    assert [point["value"] for point in found["aotc.timed_transfer.duration"]] == [0.25]
     (refusals,) = found["aotc.refusals"]
     assert refusals["value"] == 1
     assert refusals["attributes"] == {"aotc.model": "ranker", "error.type": "AOTC-R002"}

@@ -21,7 +21,7 @@ from aotc import verify
 from aotc.base.errors import AotcError
 from aotc.cli import main as cli
 from aotc.providers.cuda import CudaBackend
-from aotc.spec.codec import encode
+from aotc.spec.codec import ParseError, encode
 from aotc.spec.profile import Profile
 
 pytestmark = pytest.mark.skipif(
@@ -159,6 +159,39 @@ def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> N
 
 
 # What the profile demands.
+
+
+# The arena of a session on the GPU.
+
+
+def test_an_arena_is_as_the_profile_says(bench: Workbench, plain: Built) -> None:
+    memory = {"limit_bytes": 1 << 30, "shrink": True}
+    built = bench.build(small.plain(), "arena", profile=profile(cuda={"memory": memory}))
+    session = only_variant(built).session
+    assert session.shrinks
+    options = session.provider_options[CUDA]
+    assert options["gpu_mem_limit"] == str(1 << 30)
+    # What shrinks takes what it needs, as the first step of one that doubles is never given back.
+    assert options["arena_extend_strategy"] == "kSameAsRequested"
+    before = only_variant(plain).session
+    assert not before.shrinks
+    assert not {"gpu_mem_limit", "arena_extend_strategy"} & before.provider_options[CUDA].keys()
+
+
+def test_a_limit_below_the_weights_is_refused(bench: Workbench) -> None:
+    limited = profile(cuda={"memory": {"limit_bytes": 64}})
+    with pytest.raises(AotcError) as caught:
+        bench.build(small.plain(), "limited", profile=limited)
+    assert (caught.value.code, caught.value.where) == ("AOTC-M017", "variant portable")
+    assert caught.value.found == "cuda.memory.limit_bytes: 64"
+    assert caught.value.expected.startswith(">= ")
+
+
+def test_captured_graphs_do_not_shrink() -> None:
+    with pytest.raises(ParseError) as caught:
+        profile(cuda={"memory": {"shrink": True}, "graphs": {"capture": "sizes"}})
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.code) == ("cuda.memory.shrink", "AOTC-M020")
 
 
 def test_unproven_must_be_allowed(bench: Workbench) -> None:

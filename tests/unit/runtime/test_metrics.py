@@ -66,7 +66,9 @@ def test_every_metric_is_there(metrics: PrometheusMetrics, telemetry: Telemetry)
     telemetry.change(ready=True)
     telemetry.call(0.25, variant="small", cause="padded", given=6, added=2)
     telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10, missed_graph=True)
-    telemetry.call(1.0, variant="large", cause="exact", given=30)
+    telemetry.call(1.0, variant="large", cause="exact", given=30, copied=(120, 40))
+    telemetry.time_copies("large", 160, 0.125)
+    telemetry.lack_memory("AOTC-R057", "large")
     telemetry.reject("AOTC-R004", 'dim "seq"')
     telemetry.capture("small")
     found = samples(metrics.text())
@@ -85,6 +87,11 @@ def test_every_metric_is_there(metrics: PrometheusMetrics, telemetry: Telemetry)
         sample("aotc_fallbacks_total", variant="small", reason="graph"): 1,
         sample("aotc_fallbacks_total", variant="large", reason="placement"): 1,
         sample("aotc_captures_total", variant="small"): 1,
+        sample("aotc_memory_failures_total", variant="large", code="AOTC-R057"): 1,
+        sample("aotc_transfer_bytes_total", variant="large", direction="to"): 120,
+        sample("aotc_transfer_bytes_total", variant="large", direction="from"): 40,
+        sample("aotc_timed_transfer_bytes_total", variant="large"): 160,
+        sample("aotc_timed_transfer_seconds_total", variant="large"): 0.125,
         sample("aotc_loads_total"): 1,
         sample("aotc_load_failures_total", code="AOTC-G005"): 1,
         sample("aotc_models_loaded"): 1,

@@ -14,7 +14,7 @@ from aotc.runtime.listener import LoadedModel, LoadedVariant
 from aotc.runtime.telemetry import Telemetry, percentile
 from aotc.spec.codec import decode
 from aotc.spec.json_schema import schema_of
-from aotc.spec.traffic import TelemetryReport
+from aotc.spec.traffic import TelemetryReport, TransferTelemetry
 
 
 def test_what_is_counted() -> None:
@@ -48,6 +48,7 @@ def test_what_is_counted() -> None:
         "latency_seconds": {"p50": 0.2, "p90": 0.5, "p99": 0.5, "max": 0.5},
         "fallbacks": {},
         "captures": 0,
+        "memory_failures": {},
     }
     assert variants["small"] == {
         "calls": 2,
@@ -61,6 +62,14 @@ def test_what_is_counted() -> None:
         "latency_seconds": {"p50": 0.1, "p90": 0.5, "p99": 0.5, "max": 0.5},
         "fallbacks": {},
         "captures": 0,
+        "memory_failures": {},
+        "transfers": {
+            "to_device_bytes": 0,
+            "from_device_bytes": 0,
+            "timed_calls": 0,
+            "timed_bytes": 0,
+            "timed_seconds": 0.0,
+        },
         "nodes": {},
         "misplaced_nodes": 0,
     }
@@ -85,6 +94,27 @@ def test_what_did_not_run_as_preferred_is_counted() -> None:
     assert (one.fallbacks, one.captures) == ({"graph": 1, "placement": 2}, 0)
     assert (one.nodes, one.misplaced_nodes) == (nodes, 3)
     assert (other.fallbacks, other.captures) == ({"graph": 1}, 1)
+
+
+def test_a_lack_of_memory_and_copies_are_counted_by_variant() -> None:
+    telemetry = Telemetry(["small", "large"])
+    telemetry.reject("AOTC-M004", "cuda device 0")
+    telemetry.lack_memory("AOTC-M004", "large")
+    telemetry.lack_memory("AOTC-R057", "large")
+    # Of a call that was not routed yet.
+    telemetry.lack_memory("AOTC-M004")
+    telemetry.call(0.1, variant="small", copied=(100, 7))
+    telemetry.call(0.1, variant="small", copied=(50, 7))
+    telemetry.time_copies("small", 57, 0.25)
+    found = telemetry.snapshot()
+    assert found.memory_failures == {"AOTC-M004": 2, "AOTC-R057": 1}
+    assert found.refusals == {"AOTC-M004": 1}
+    assert found.variants["large"].memory_failures == {"AOTC-M004": 1, "AOTC-R057": 1}
+    assert found.variants["small"].memory_failures == {}
+    assert found.variants["small"].transfers == TransferTelemetry(
+        to_device_bytes=150, from_device_bytes=14, timed_calls=1, timed_bytes=57, timed_seconds=0.25
+    )
+    assert found.variants["large"].transfers == TransferTelemetry()
 
 
 def test_percentiles_speak_of_the_latest_calls() -> None:

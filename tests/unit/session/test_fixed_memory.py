@@ -625,6 +625,21 @@ def test_captures_are_told_and_calls_without_their_graph_are_known() -> None:
     with_sizes.close()
 
 
+def test_copies_of_some_replays_are_timed() -> None:
+    promised = {"batch": 2, "width": 4}
+    told: list[tuple[int, float]] = []
+    with_sizes = runner()
+    with_sizes.on_copies = lambda count, seconds: told.append((count, seconds))
+    assert with_sizes.capture(ones(2, 4), promised)
+    for number in range(300):
+        (found, total) = with_sizes.run(ones(2, 4), None, promised)
+        assert (found[0, 0], float(total)) == (12, 96), number
+    # Of the third, and of the 259th: x, y, and a sum.
+    assert [count for count, _ in told] == [2 * 32 + 4] * 2
+    assert all(seconds > 0 for _, seconds in told)
+    with_sizes.close()
+
+
 @pytest.mark.parametrize(
     ("found", "same"),
     [

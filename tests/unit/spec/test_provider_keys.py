@@ -10,9 +10,16 @@ from aotc.providers.base import ANY_USE, BACKENDS, Backend, SessionUse
 from aotc.providers.openvino import OpenVinoBackend
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.profile import PluginSpec
-from aotc.spec.providers import BY_NAME, BY_ORT_NAME, option_problem
+from aotc.spec.providers import (
+    BY_NAME,
+    BY_ORT_NAME,
+    ArenaOptions,
+    CudaOptions,
+    option_problem,
+)
 
-WITH_CONVOLUTIONS = SessionUse(operators=("Conv",) * 4)
+LIMITED = CudaOptions(memory=ArenaOptions(limit_bytes=1 << 30, growth="exact"))
+WITH_CONVOLUTIONS = SessionUse(operators=("Conv",) * 4, cuda=LIMITED)
 # What only captured graphs and measurements on a GPU ask for.
 NOT_BY_DEFAULT = {"enable_cuda_graph", "sdpa_kernel"}
 OPENVINO = "OpenVINOExecutionProvider"

@@ -49,7 +49,7 @@ from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Precision
-from aotc.spec.providers import CPU
+from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.target import Target
 from aotc.spec.variant import (
     HALF_PRECISION,
@@ -189,11 +189,14 @@ def _lower_divided(
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: backend for name, backend in backends.items() if name in running}
     planned = _planned_placement(model, compiled, claimed.sizes[0]) if claimed.sizes else ()
+    placed = {node.name: node.provider for node in planned}
+    if CAPTURING.ort_name in used:
+        _require_room(model, placed, plan, state.context)
     session, refused = _with_graphs(
         divided_session(used, precisions, payloads, compiled),
         plan,
         model,
-        {node.name: node.provider for node in planned},
+        placed,
         next(iter(backends.values())),
     )
     files = set(weights.external_locations(model))
@@ -367,13 +370,17 @@ def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
         inputs += elements * _WIDTHS.get(value.dtype, 1)
     total = 0
     for tensor in tensors(model):
-        entry = {pair.key: pair.value for pair in tensor.external_data}
-        total += int(entry.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
+        total += _tensor_bytes(tensor)
     return MemoryPlan(
         weights_bytes=total,
         input_bytes_max=inputs,
         activation_bytes_max=analyzed.activation_bytes if not specialized.plan.buckets else None,
     )
+
+
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    entry = {pair.key: pair.value for pair in tensor.external_data}
+    return int(entry.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
 
 
 def divided_session(
@@ -413,7 +420,33 @@ def divided_session(
         config=config,
         provider_options={name: stated for name, stated in options.items() if stated},
     )
-    return _with_plan(session, plan)
+    shrinks = plan.cuda.memory.shrink and CAPTURING.ort_name in backends
+    return _with_plan(replace(session, shrinks=shrinks), plan)
+
+
+def _require_room(
+    model: onnx.ModelProto, placed: Mapping[str, str], plan: VariantPlan, context: BuildContext
+) -> None:
+    """Raise AOTC-M017 if the limit of the GPU's arena is less than the weights of nodes there."""
+    limit = plan.cuda.memory.limit_bytes
+    if limit is None:
+        return
+    on_device = {
+        value
+        for node in every_node(model)
+        if placed.get(node.name) == CAPTURING.ort_name
+        for value in node.input
+    }
+    needed = sum(_tensor_bytes(each) for each in tensors(model) if each.name in on_device)
+    if needed > limit:
+        raise AotcError(
+            "AOTC-M017",
+            "the arena's limit is less than the weights",
+            where=f"variant {plan.name}",
+            expected=f">= {needed} bytes of weights, and the activations of a call",
+            found=f"cuda.memory.limit_bytes: {limit}",
+            place=context.places.of("cuda.memory.limit_bytes"),
+        )
 
 
 def _operators_elsewhere(compiled: CompiledModel, provider: str) -> set[str]:

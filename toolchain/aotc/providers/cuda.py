@@ -47,6 +47,7 @@ from aotc.spec.providers import (
     RUNTIME_WHEELS,
     SIZED_BY_VALUES,
     STANDARD,
+    ArenaOptions,
     Attention,
     CudaOptions,
     Rates,
@@ -169,6 +170,7 @@ class CudaBackend(Backend):
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.conv_algo_search],
             **_ATTENTION[use.cuda.attention],
         }
+        options |= _arena(use.cuda.memory)
         last = use.cuda.layout == "auto" and is_convolutional(use.operators)
         if last or use.cuda.layout == "nhwc":
             options |= _CHANNELS_LAST
@@ -290,6 +292,15 @@ class CudaBackend(Backend):
         table = f"kernels {KernelTable.load(CudaBackend.ort_name).version}"
         installed = installed_version(_WHEEL)
         return f"{_WHEEL} {installed}; {table}" if installed else table
+
+
+def _arena(memory: ArenaOptions) -> dict[str, str]:
+    """The options of the arena; none where ONNX Runtime's defaults are wanted."""
+    exact = memory.growth == "exact" or (memory.growth == "auto" and memory.shrink)
+    options = {"arena_extend_strategy": "kSameAsRequested"} if exact else {}
+    if memory.limit_bytes is not None:
+        options["gpu_mem_limit"] = str(memory.limit_bytes)
+    return options
 
 
 def _why_uncaptured(refusal: AotcError) -> str:

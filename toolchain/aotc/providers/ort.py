@@ -29,6 +29,10 @@ _MEMORY_WORDS = (
     "ALLOCATION_FAILED",
     "the resource allocation failed",
 )
+OUT_OF_MEMORY: Final = frozenset({"AOTC-M004", "AOTC-R057", "AOTC-R058"})
+"""The codes of calls that failed for want of memory."""
+# Its arena may grow to the limit that a session states, and no further.
+_LIMIT_WORDS = "Available memory of"
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
 # Libraries of custom operators that sessions of this process register if none are stated.
 _everywhere: tuple[Path, ...] = ()
@@ -178,7 +182,13 @@ def gpu_failure(error: Exception, where: str = "") -> AotcError | None:
 
 
 def too_little_memory(expected: str, found: str, where: str = "") -> AotcError:
-    """AOTC-M004: a device has no room for what is `expected`; `found` says what it told."""
+    """AOTC-M004: a device has no room for what is `expected`; `found` says what it told.
+
+    AOTC-R058 where that is the limit of the session's own arena.
+    """
+    if _LIMIT_WORDS in found:
+        what = "a call needs more memory than the artifact's limit of the GPU's arena"
+        return AotcError("AOTC-R058", what, where=where, expected=expected, found=found)
     return AotcError(
         "AOTC-M004", "the device has too little memory", where=where, expected=expected, found=found
     )
@@ -186,4 +196,9 @@ def too_little_memory(expected: str, found: str, where: str = "") -> AotcError:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory was not enough, by ONNX Runtime's message."""
-    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)
+    return isinstance(error, MemoryError) or tells_of_memory(str(error))
+
+
+def tells_of_memory(text: str) -> bool:
+    """Whether a message of ONNX Runtime says that memory was not enough."""
+    return any(word in text for word in _MEMORY_WORDS)

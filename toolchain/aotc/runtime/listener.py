@@ -107,6 +107,10 @@ class Call(NamedTuple):
     """Dims outside the proven range."""
     fallbacks: tuple[str, ...]
     """What was otherwise than the artifact prefers: `variant`, `placement`, `graph`."""
+    copied_to: int = 0
+    """Bytes that were copied to the device."""
+    copied_from: int = 0
+    """Bytes that were copied from it."""
 
 
 class Listener:
@@ -130,6 +134,12 @@ class Listener:
 
     def refused(self, model: LoadedModel, code: str, where: str) -> None:
         """A call was refused, or failed."""
+
+    def lacked_memory(self, model: LoadedModel, variant: str, code: str) -> None:
+        """A call failed for want of memory; `refused` tells of it too."""
+
+    def timed_copies(self, model: LoadedModel, variant: str, count: int, seconds: float) -> None:
+        """Of some calls, the bytes that were copied to and from the device, and for how long."""
 
     def captured(self, model: LoadedModel, variant: str) -> None:
         """A CUDA graph of the variant was captured."""

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ from aotc.base.registry import Deferred
 from aotc.base.text import did_you_mean, printable
 from aotc.graph import values
 from aotc.graph.values import describe
+from aotc.providers.ort import OUT_OF_MEMORY
 from aotc.runtime.guards import CheckedCall, Guard
 from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, close_all, closed_error
@@ -101,6 +102,7 @@ class Model:
         self._outputs = tuple(value.name for value in manifest.outputs)
         for variant, runner in zip(self.variants, self._runners, strict=True):
             runner.on_capture = partial(self.telemetry.capture, variant.name)
+            runner.on_copies = partial(self.telemetry.time_copies, variant.name)
         _note(self)
 
     @property
@@ -267,8 +269,8 @@ class Model:
         and what padding added to the outputs is cropped.  An array in another order than C, such as
         a transposed one, is copied, which `findings` tells.  Raises AOTC-R001 to R004, R010,
         R021, R027 and S010 before anything runs, I027 for an unknown output, M004 if the device has
-        too little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
-        model is closed.
+        too little memory, R057 if the host has, R058 if the artifact's limit is reached, R024 if a
+        graph cannot be captured, and R005 if ONNX Runtime fails or the model is closed.
         """
         return self._run(inputs, outputs, self.telemetry, self._recorder)
 
@@ -282,7 +284,8 @@ class Model:
         """`run`, counted in `telemetry` and recorded by `recorder`."""
         started = time.perf_counter()
         try:
-            names, checked, route, found, given, added, missed = self._answer(inputs, outputs)
+            answer = self._answer(inputs, outputs, telemetry)
+            names, checked, route, found, given, added, missed, copied = answer
         except AotcError as error:
             telemetry.reject(error.code, error.where)
             if recorder is not None and error.code in _SIZE_REFUSALS:
@@ -300,13 +303,19 @@ class Model:
             given=given,
             added=added,
             missed_graph=missed,
+            copied=copied,
         )
         return dict(zip(names, found, strict=True))
 
     def _answer(
-        self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None
-    ) -> tuple[Sequence[str], CheckedCall, Route, list[values.Data], int, int, bool]:
-        """The answer of a call, and how it came to be; nothing is counted or recorded."""
+        self,
+        inputs: Mapping[str, values.Data],
+        outputs: Sequence[str] | None,
+        telemetry: Telemetry,
+    ) -> tuple[
+        Sequence[str], CheckedCall, Route, list[values.Data], int, int, bool, tuple[int, int]
+    ]:
+        """The answer of a call, and how it came to be; only a lack of memory is counted."""
         self._refuse_closed()
         refuse_other_forms(inputs, outputs, self.inputs)
         names = self._output_names(outputs)
@@ -315,21 +324,24 @@ class Model:
             self._copied.update(checked.copied)
         route = self._router.route(checked.sizes, checked.outside)
         runner = self._runner(route.variant)
-        if not route.pads:
-            given = self._padder.elements(checked.inputs)
-            found = runner.run(checked.inputs, names, route.wanted)
-            return names, checked, route, found, given, 0, runner.missed_graph(route.wanted)
-        arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
-        sizes = checked.sizes
-        found = runner.run(
-            arrays,
-            names,
-            route.wanted,
-            lambda name, shape: self._padder.crop_slices(name, shape, sizes),
-        )
-        found = self._padder.crop(names, found, sizes)
+        sizes, added, part_of = checked.sizes, 0, None
+        arrays: Mapping[str, values.Data] = checked.inputs
+        if route.pads:
+            arrays, given, added = self._padder.pad(arrays, sizes, route.wanted)
+            part_of = partial(self._padder.crop_slices, sizes=sizes)
+        else:
+            given = self._padder.elements(arrays)
+        try:
+            found = runner.run(arrays, names, route.wanted, part_of)
+        except AotcError as error:
+            if error.code in OUT_OF_MEMORY:
+                telemetry.lack_memory(error.code, self.variants[route.variant].name)
+            raise
+        copied = (_bytes(arrays.values()), _bytes(found)) if runner.copies else (0, 0)
+        if route.pads:
+            found = self._padder.crop(names, found, sizes)
         missed = runner.missed_graph(route.wanted)
-        return names, checked, route, found, given, added, missed
+        return names, checked, route, found, given, added, missed, copied
 
     def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
@@ -389,6 +401,8 @@ class Model:
             )
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
+            if error.code in OUT_OF_MEMORY:
+                self.telemetry.lack_memory(error.code)
             raise
         # On one line, as the locks of telemetry.
         with self._bound_lock: self._bound.add(call)  # fmt: skip # noqa: E701
@@ -512,6 +526,10 @@ class Model:
 # last reference to a model is dropped: an interruption there would be lost.
 _models: dict[int, weakref.ref[Model]] = {}
 _numbers = count()
+
+
+def _bytes(arrays: Iterable[values.Data]) -> int:
+    return sum(map(values.nbytes, arrays))
 
 
 def _note(model: Model) -> None:

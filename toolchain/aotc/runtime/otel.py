@@ -31,6 +31,10 @@ class _Instruments(NamedTuple):
     given: Counter
     added: Counter
     captures: Counter
+    memory_failures: Counter
+    copied: Counter
+    timed_bytes: Counter
+    timed_seconds: Counter
     loads: Histogram
 
 
@@ -116,6 +120,9 @@ class OpenTelemetry(Listener):
         made.calls.record(call.seconds, of_route)
         made.given.add(call.given, of_variant)
         made.added.add(call.added, of_variant)
+        for direction, copied in (("to", call.copied_to), ("from", call.copied_from)):
+            if copied:
+                made.copied.add(copied, {**of_variant, "aotc.direction": direction})
         for reason in call.fallbacks:
             made.fallbacks.add(1, {**of_variant, "aotc.reason": reason})
 
@@ -128,6 +135,21 @@ class OpenTelemetry(Listener):
         span = made.tracer.start_span("aotc.run", attributes={**counted, "aotc.where": where})
         _end(span, time.time_ns(), code)
         made.refusals.add(1, counted)
+
+    def lacked_memory(self, model: LoadedModel, variant: str, code: str) -> None:
+        """Its count."""
+        made = self._found()
+        if made is not None:
+            counted = {**_of(model), "aotc.variant": variant, "error.type": code}
+            made.memory_failures.add(1, counted)
+
+    def timed_copies(self, model: LoadedModel, variant: str, count: int, seconds: float) -> None:
+        """Bytes and seconds of the copies of a call."""
+        made = self._found()
+        if made is not None:
+            of_variant = {**_of(model), "aotc.variant": variant}
+            made.timed_bytes.add(count, of_variant)
+            made.timed_seconds.add(seconds, of_variant)
 
     def captured(self, model: LoadedModel, variant: str) -> None:
         """Its count."""
@@ -162,6 +184,18 @@ def _made() -> _Instruments:
         given=meter.create_counter("aotc.input.elements", "{element}", "Elements of inputs."),
         added=meter.create_counter("aotc.padding.elements", "{element}", "Elements of padding."),
         captures=meter.create_counter("aotc.captures", "{graph}", "CUDA graphs captured."),
+        memory_failures=meter.create_counter(
+            "aotc.memory.failures", "{call}", "Calls that failed for want of memory."
+        ),
+        copied=meter.create_counter(
+            "aotc.transfer.bytes", "By", "Inputs and outputs copied to and from the device."
+        ),
+        timed_bytes=meter.create_counter(
+            "aotc.timed_transfer.bytes", "By", "Of these, copies that were timed."
+        ),
+        timed_seconds=meter.create_counter(
+            "aotc.timed_transfer.duration", "s", "Time of the copies that were timed."
+        ),
         loads=meter.create_histogram("aotc.load.duration", "s", "Time of loads."),
     )
 

@@ -38,6 +38,13 @@ _COUNTERS: Final = {
         "Calls that did not run as the artifact prefers, by what was otherwise.",
         (*_VARIANT, "reason"),
     ),
+    "aotc_memory_failures": ("Calls that failed for want of memory.", (*_VARIANT, "code")),
+    "aotc_transfer_bytes": (
+        "Bytes of inputs and outputs that calls copied to and from the device.",
+        (*_VARIANT, "direction"),
+    ),
+    "aotc_timed_transfer_bytes": ("Of these, bytes of copies that were timed.", _VARIANT),
+    "aotc_timed_transfer_seconds": ("Time of the copies that were timed.", _VARIANT),
     "aotc_captures": ("CUDA graphs that were captured.", _VARIANT),
     "aotc_loads": ("Loads that ended well.", ("model",)),
     "aotc_load_failures": ("Loads that failed.", ("model", "code")),
@@ -181,6 +188,9 @@ class _Sink(Listener):
         self._count("aotc_calls", *labels, call.route)
         self._count("aotc_input_elements", *labels, by=call.given)
         self._count("aotc_padding_elements", *labels, by=call.added)
+        for direction, copied in (("to", call.copied_to), ("from", call.copied_from)):
+            if copied:
+                self._count("aotc_transfer_bytes", *labels, direction, by=copied)
         for dim in call.outside:
             self._count("aotc_out_of_domain", model.name, dim)
         for reason in call.fallbacks:
@@ -192,10 +202,17 @@ class _Sink(Listener):
     def refused(self, model: LoadedModel, code: str, where: str) -> None:
         self._count("aotc_refusals", model.name, code, where)
 
+    def lacked_memory(self, model: LoadedModel, variant: str, code: str) -> None:
+        self._count("aotc_memory_failures", model.name, variant, code)
+
+    def timed_copies(self, model: LoadedModel, variant: str, count: int, seconds: float) -> None:
+        self._count("aotc_timed_transfer_bytes", model.name, variant, by=count)
+        self._count("aotc_timed_transfer_seconds", model.name, variant, by=seconds)
+
     def captured(self, model: LoadedModel, variant: str) -> None:
         self._count("aotc_captures", model.name, variant)
 
-    def _count(self, name: str, *labels: str, by: int = 1) -> None:
+    def _count(self, name: str, *labels: str, by: float = 1) -> None:
         # The client takes several microseconds to find one by its labels.
         found = self._counts.get((name, *labels))
         if found is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.graph.values import Data
+from aotc.providers.ort import tells_of_memory
 from aotc.session import sessions
 from aotc.session.device.capture_gate import GATE, capture_refused, do_nothing
 from aotc.session.device.cuda_place import CudaPlace, open_capturing
@@ -27,6 +28,12 @@ class Runner(Protocol):
     session: ort.InferenceSession
     on_capture: Callable[[], object]
     """Called whenever a graph was captured."""
+    on_copies: Callable[[int, float], object]
+    """Called with bytes and seconds of a call's copies to and from the device, if timed."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether inputs and outputs of calls are copied to and from a device."""
 
     def run(
         self,
@@ -74,12 +81,22 @@ class PlainRunner:
         self.findings = findings
         self._ortvalues = sessions.needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
+        self._options: ort.RunOptions | None = None
+        if variant.session.shrinks:
+            arena = f"gpu:{placed.index}" if self._on_cuda else "cpu:0"
+            self._options = sessions.shrinking_run(arena)
         self._placed = placed
         # All are refused where there should be some: else another runner has the session.
         self.captures = (
             CapturedGraphs(refused=graphs.sizes) if (graphs := variant.cuda_graphs) else None
         )
         self.on_capture: Callable[[], object] = do_nothing
+        self.on_copies: Callable[[int, float], object] = do_nothing
+
+    @property
+    def copies(self) -> bool:
+        """Of a session on the GPU; ONNX Runtime copies, and does not say how long it takes."""
+        return self._on_cuda
 
     def missed_graph(self, sizes: Mapping[str, int]) -> bool:
         """Every call, if its variant captures graphs."""
@@ -101,11 +118,22 @@ class PlainRunner:
         sizes: Mapping[str, int],
         part_of: PartOf | None = None,
     ) -> list[Data]:
-        """The named outputs (None: all), whole; raises AOTC-R005."""
+        """The named outputs (None: all), whole; raises AOTC-M004, R005, R057 and R058."""
         if not self._on_cuda:
-            return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+            try:
+                return self._run(inputs, names)
+            except AotcError as error:
+                if error.code != "AOTC-R005" or not tells_of_memory(error.found):
+                    raise
+                what = "the host gives too little memory for a call"
+                raise AotcError("AOTC-R057", what, found=error.found) from None
         with GATE.used():
-            return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+            return self._run(inputs, names)
+
+    def _run(self, inputs: Mapping[str, Data], names: Sequence[str] | None) -> list[Data]:
+        return sessions.run(
+            self.session, inputs, names, ortvalues=self._ortvalues, options=self._options
+        )
 
     def close(self) -> None:
         """Free page-locked memory of bound calls."""

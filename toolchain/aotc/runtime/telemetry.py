@@ -53,6 +53,10 @@ class _Variant:
         self.added = 0
         self.fallbacks: Counter[str] = Counter()
         self.captures = 0
+        self.memory_failures: Counter[str] = Counter()
+        self.copied_to = self.copied_from = 0
+        self.timed_calls = self.timed_bytes = 0
+        self.timed_seconds = 0.0
         self.loaded: LoadedVariant | None = None
 
     def fallen(self, missed_graph: bool) -> tuple[str, ...]:
@@ -75,6 +79,14 @@ class _Variant:
             latency_seconds=latencies,
             fallbacks=dict(sorted(self.fallbacks.items())),
             captures=self.captures,
+            memory_failures=dict(sorted(self.memory_failures.items())),
+            transfers=traffic.TransferTelemetry(
+                to_device_bytes=self.copied_to,
+                from_device_bytes=self.copied_from,
+                timed_calls=self.timed_calls,
+                timed_bytes=self.timed_bytes,
+                timed_seconds=self.timed_seconds,
+            ),
             nodes=self.loaded.nodes if self.loaded is not None else {},
             misplaced_nodes=self.loaded.misplaced if self.loaded is not None else 0,
         )
@@ -92,6 +104,7 @@ class Telemetry:
         self._outside_calls = 0
         self._rejects: Counter[str] = Counter()
         self._guards: Counter[tuple[str, str]] = Counter()
+        self._memory_failures: Counter[str] = Counter()
         self._loaded: LoadedModel | None = None
 
     def begin(self, loaded: LoadedModel) -> None:
@@ -124,21 +137,24 @@ class Telemetry:
         given: int = 0,
         added: int = 0,
         missed_graph: bool = False,
+        copied: tuple[int, int] = (0, 0),
     ) -> None:
         """Count an answered call that took `seconds`, and tell who listens.
 
         `outside` are dims outside the proven range; `cause` is why `variant` took the call; `given`
         and `added` are the elements of its inputs, and those added by padding; `missed_graph` says
-        that it ran without a captured graph where the artifact promises one.
+        that it ran without a captured graph where the artifact promises one; `copied` are bytes to
+        and from the device.
         """
+        counts = (seconds, outside, variant, cause, given, added, missed_graph, copied)
         # On one line: what a tracer raises where a longer `with` ends would leave it locked.
-        with self._lock: self._count(seconds, outside, variant, cause, given, added, missed_graph)  # fmt: skip # noqa: E701, E501
+        with self._lock: self._count(*counts)  # fmt: skip # noqa: E701
         loaded = self._loaded
         if loaded is None:
             return
         if heard := reporting.awake():
             fallbacks = self._variants[variant].fallen(missed_graph)
-            call = Call(variant, cause, seconds, given, added, outside, fallbacks)
+            call = Call(variant, cause, seconds, given, added, outside, fallbacks, *copied)
             reporting.tell(lambda listener: listener.call(loaded, call), heard)
         if missed_graph:
             reporting.tell_once(loaded, variant, "graph")
@@ -152,6 +168,7 @@ class Telemetry:
         given: int,
         added: int,
         missed_graph: bool,
+        copied: tuple[int, int],
     ) -> None:
         self._all.add(seconds)
         counters = self._variants.get(variant)
@@ -160,6 +177,8 @@ class Telemetry:
             counters.causes[cause] += 1
             counters.given += given
             counters.added += added
+            counters.copied_to += copied[0]
+            counters.copied_from += copied[1]
             for reason in counters.fallen(missed_graph):
                 counters.fallbacks[reason] += 1
         if outside:
@@ -179,6 +198,38 @@ class Telemetry:
         loaded = self._loaded
         if loaded is not None:
             reporting.tell(lambda each: each.refused(loaded, code, where), reporting.awake())
+
+    def lack_memory(self, code: str, variant: str = "") -> None:
+        """Count a call that failed for want of memory, of `variant` if known; tell who listens.
+
+        `reject` counts it among the others.
+        """
+        with self._lock: self._count_lack(code, variant)  # fmt: skip # noqa: E701
+        loaded = self._loaded
+        if loaded is not None:
+            reporting.tell(
+                lambda each: each.lacked_memory(loaded, variant, code), reporting.awake()
+            )
+
+    def _count_lack(self, code: str, variant: str) -> None:
+        self._memory_failures[code] += 1
+        if variant in self._variants:
+            self._variants[variant].memory_failures[code] += 1
+
+    def time_copies(self, variant: str, count: int, seconds: float) -> None:
+        """Count the copies of a call that were timed: `count` bytes; tell who listens."""
+        with self._lock: self._count_copies(variant, count, seconds)  # fmt: skip # noqa: E701
+        loaded = self._loaded
+        if loaded is not None:
+            reporting.tell(
+                lambda each: each.timed_copies(loaded, variant, count, seconds), reporting.awake()
+            )
+
+    def _count_copies(self, variant: str, count: int, seconds: float) -> None:
+        counters = self._variants[variant]
+        counters.timed_calls += 1
+        counters.timed_bytes += count
+        counters.timed_seconds += seconds
 
     def capture(self, variant: str) -> None:
         """Count a CUDA graph that was captured of a variant; tell who listens."""
@@ -235,6 +286,7 @@ class Telemetry:
             variants={name: counters.snapshot() for name, counters in self._variants.items()},
             fallbacks=dict(sorted(fallbacks.items())),
             captures=sum(counters.captures for counters in self._variants.values()),
+            memory_failures=dict(sorted(self._memory_failures.items())),
         )
 
     def to_dict(self) -> dict[str, Json]:

@@ -185,7 +185,7 @@ def _mixed(
     order = np.random.default_rng(_SEED)
     least = 2 * made
     while made < planned and (made < least or time.monotonic() < end):
-        call = calls[order.integers(len(calls))]
+        call = calls[int(order.integers(len(calls)))]
         session.run(call.inputs, outputs)
         made += 1
         if (now := _total(session.arenas())) > taken:

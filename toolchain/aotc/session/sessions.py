@@ -68,6 +68,7 @@ _CONTEXT: Final = "ep.context_file_path"
 WEIGHTS_PLACEHOLDER: Final = "${weights}"
 _RECORD_PLACEMENT: Final = "session.record_ep_graph_assignment_info"
 _WRITTEN_WEIGHTS: Final = "session.optimized_model_external_initializers"
+_SHRINK: Final = "memory.enable_memory_arena_shrinkage"
 _PARALLEL_PACKING: Final = "session.prepack.enable_parallel"
 
 # All keys that our sessions may have; those added here never occur in a manifest.
@@ -457,6 +458,13 @@ def ended_after(seconds: float) -> Iterator[ort.RunOptions]:
         yield options
     finally:
         timer.cancel()
+
+
+def shrinking_run(arena: str) -> ort.RunOptions:
+    """Options of a run at whose end an arena, such as `gpu:0`, gives back what is not in use."""
+    options = import_onnxruntime().RunOptions()
+    options.add_run_config_entry(_SHRINK, arena)
+    return options
 
 
 def _is_on_gpu(ort_name: str) -> bool:

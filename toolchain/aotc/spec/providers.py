@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from aotc.base.errors import install_extra
 from aotc.base.records import field, record
-from aotc.spec.codec import Bounds, Json, ParseError
+from aotc.spec.codec import Bounds, Json, ParseError, Problem
 from aotc.spec.json import strict_json
 
 # ONNX Runtime's own provider, which runs what no other provider takes.
@@ -174,9 +174,11 @@ KNOWN_PROVIDERS: Final = (
         backend="aotc.providers.cuda:CudaBackend",
         options=dict.fromkeys(
             (
+                "arena_extend_strategy",
                 "cudnn_conv_algo_search",
                 "enable_cuda_graph",
                 "fuse_conv_bias",
+                "gpu_mem_limit",
                 "prefer_nhwc",
                 "sdpa_kernel",
                 "use_tf32",
@@ -340,6 +342,7 @@ Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
 Search = Literal["heuristic", "exhaustive"]
 Attention = Literal["auto", "without-cudnn"]
+Growth = Literal["auto", "doubling", "exact"]
 Capture = Literal["none", "sizes", "calls"]
 RefusedCapture = Literal["fail", "run"]
 WantedSessions = Literal["auto", "one", "each"]
@@ -378,6 +381,27 @@ class GraphOptions:
 
 
 @record
+class ArenaOptions:
+    """The memory on the GPU that each session takes for its weights and calls, and keeps."""
+
+    limit_bytes: Annotated[
+        Annotated[int, Bounds(1, 2**53 - 1)] | None,
+        "what it may grow to; a call that needs more is refused (AOTC-R058). Unset: all that the "
+        "device has",
+    ] = None
+    growth: Annotated[
+        Growth,
+        "how it grows. doubling: each step is at least twice the one before, ONNX Runtime's "
+        "default; exact: by what is asked for; auto: exact if it shrinks, else doubling",
+    ] = "auto"
+    shrink: Annotated[
+        bool,
+        "at the end of each call, give back what no call uses; the next call takes it again, which "
+        "costs time. Not beside captured graphs",
+    ] = False
+
+
+@record
 class CudaOptions:
     """How a variant uses CUDA; without effect for variants on other providers."""
 
@@ -401,3 +425,11 @@ class CudaOptions:
         "those that need no plan",
     ] = "auto"
     graphs: GraphOptions = GraphOptions()
+    memory: ArenaOptions = ArenaOptions()
+
+    def problems(self) -> list[Problem]:
+        """AOTC-M020: a graph keeps the addresses that it was captured with."""
+        if self.memory.shrink and self.graphs.capture != "none":
+            text = "captured graphs keep the memory that shrinking would give back"
+            return [Problem("memory.shrink", text, "AOTC-M020")]
+        return []

@@ -293,6 +293,21 @@ class GuardCount:
 
 
 @record
+class TransferTelemetry:
+    """Inputs and outputs that calls copied to and from the device; 0 on the CPU.
+
+    ONNX Runtime's own copies inside a session are not among them.  Copies are timed in a few of the
+    calls that aotc copies for, those with captured graphs: then each is awaited.
+    """
+
+    to_device_bytes: int = 0
+    from_device_bytes: int = 0
+    timed_calls: int = 0
+    timed_bytes: int = 0
+    timed_seconds: float = 0.0
+
+
+@record
 class VariantTelemetry:
     """Calls that ran on one variant."""
 
@@ -313,6 +328,10 @@ class VariantTelemetry:
         "the placement of nodes, no captured graph",
     ] = field(default_factory=dict)
     captures: Annotated[int, "CUDA graphs that were captured"] = 0
+    memory_failures: Annotated[
+        Mapping[str, int], "calls that failed for want of memory, by reason code"
+    ] = field(default_factory=dict)
+    transfers: TransferTelemetry = TransferTelemetry()
     nodes: Annotated[Mapping[str, int], "nodes by provider, as observed at load"] = field(
         default_factory=dict
     )
@@ -342,3 +361,6 @@ class TelemetryReport:
         Mapping[str, int], "calls that did not run as the artifact prefers, by what was otherwise"
     ] = field(default_factory=dict)
     captures: Annotated[int, "CUDA graphs that were captured"] = 0
+    memory_failures: Annotated[
+        Mapping[str, int], "calls that failed for want of memory, by reason code"
+    ] = field(default_factory=dict)

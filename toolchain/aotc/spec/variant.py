@@ -52,6 +52,9 @@ class SessionSpec:
         default_factory=dict
     )
     threads: Annotated[int | None, "for one operator; None: one for each core"] = None
+    shrinks: Annotated[
+        bool, "each call gives back the arena's memory that is not in use at its end"
+    ] = False
 
 
 @record

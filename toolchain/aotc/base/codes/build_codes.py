@@ -440,5 +440,13 @@ BUILDING: Final[tuple[Row, ...]] = (
      "of each size its arenas, or the process beside them, still took more memory.",
      "Plan with the figure that the evidence has at the end. Fewer sizes (buckets), or sizes nearer to each other, "
      "let an arena reuse what it has."),
+    ("AOTC-M017", "arena's limit is less than the weights", NO,
+     "The profile limits the arena that a session has on the GPU with cuda.memory.limit_bytes. The weights of the "
+     "nodes there do not even fit, so no call could run.",
+     "Raise the limit above what 'aotc inspect' says of weights, use a lower precision, or leave the limit out."),
+    ("AOTC-M020", "shrinking and captured graphs exclude each other", INPUT,
+     "The profile states cuda.memory.shrink beside cuda.graphs. A captured graph is replayed with the addresses that it "
+     "was captured with, which must not be given back.",
+     "Leave one of them out. Captured graphs do not grow: each has the memory of its own sizes."),
 )
 # fmt: on

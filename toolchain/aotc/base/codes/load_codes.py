@@ -258,6 +258,16 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R056", "clock of a worker is far off", NO,
      "What a worker signs has the times of its clock. It is not used while that is more than a minute off.",
      "Synchronise the clocks (NTP)."),
+    ("AOTC-R057", "host has too little memory for a call", NO,
+     "ONNX Runtime asked for memory for the activations of a call on the CPU, and was not given it: by the system, by a "
+     "limit of the process (ulimit, a container), or as the sizes of the call ask for more than any machine has. The "
+     "model still serves smaller calls.",
+     "Compare the sizes with what 'aotc inspect' says of memory, give the process more, or state 'max' of the dims in "
+     "the profile so that such calls are refused before they run."),
+    ("AOTC-R058", "arena on the GPU is limited", NO,
+     "The artifact limits the memory that a session takes on the GPU (cuda.memory in the profile), and this call needs "
+     "more. The device itself may have room.",
+     "Raise the limit, or take 'limit: plan', which has room for the largest size that the artifact allows."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

@@ -119,8 +119,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=GATE.__init__)  # type: ignore[misc]
 
 
-def do_nothing() -> None:
-    """What is called after a capture where nobody counts them."""
+def do_nothing(*_: object) -> None:
+    """What is called after a capture, or a timed copy, where nobody counts them."""
 
 
 def capture_refused(why: str, where: str) -> AotcError:

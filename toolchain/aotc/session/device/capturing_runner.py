@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.graph.values import NARROW_BITS, Data
-from aotc.providers.ort import ort_errors
+from aotc.graph.values import NARROW_BITS, Data, nbytes
+from aotc.providers.ort import OUT_OF_MEMORY, ort_errors
 from aotc.session.device.capture_gate import GATE, capture_refused, do_nothing
 from aotc.session.device.device import Bytes, Device, HostDevice, PartOf, read_values
 from aotc.session.device.fixed_run import (
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 # Of dropped and refused sizes.
 _MAX_FINDINGS: Final = 100
 # What keeps a size from being captured, and not from being run.
-_RUNS_WITHOUT: Final = frozenset({"AOTC-R024", "AOTC-M004", "AOTC-R005"})
+# Of so many replays, the copies of one are timed: not of the first, whose memory is new.
+_TIMED_EVERY: Final = 256
+_TIMED: Final = 2
+_RUNS_WITHOUT: Final = OUT_OF_MEMORY | {"AOTC-R024", "AOTC-R005"}
 _T = TypeVar("_T")
 # Captures a size with a runner, and checks what it answers.
 Behind = Callable[["CapturingRunner", Mapping[str, int]], object]
@@ -84,6 +87,8 @@ class CapturingRunner:
         self._ids = itertools.count(1)
         self._findings: list[Finding] = []
         self.on_capture: Callable[[], object] = do_nothing
+        self.on_copies: Callable[[int, float], object] = do_nothing
+        self._answers = 0
         self._promised = {self._key(sizes) for sizes in graphs.sizes}
         self._outputs = tuple(output.name for output in session.get_outputs())
         self._refuse_other_values()
@@ -99,6 +104,11 @@ class CapturingRunner:
     def captured(self) -> tuple[dict[str, int], ...]:
         """The captured sizes, the least recently used first."""
         return self._sizes(self._captured)
+
+    @property
+    def copies(self) -> bool:
+        """Those of each call, of which some are timed."""
+        return True
 
     @property
     def captures(self) -> CapturedGraphs:
@@ -286,7 +296,15 @@ class CapturingRunner:
             # Dims that no relation is enforced for may differ under one key.
             if run is None or not run.fits(inputs):
                 return self._run_once(inputs, names)
-            return list(run.answer(inputs, names, part_of))
+            if self._answers % _TIMED_EVERY != _TIMED:
+                found = run.answer(inputs, names, part_of)
+            else:
+                seconds: list[float] = []
+                found = run.answer(inputs, names, part_of, timed=seconds.append)
+                copied = sum(nbytes(value) for value in (*inputs.values(), *found))
+                self.on_copies(copied, seconds[0])
+            self._answers += 1
+            return list(found)
 
     def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
         """Run sizes that are not captured; the buffers are freed afterwards."""
@@ -321,7 +339,7 @@ class CapturingRunner:
         try:
             return self._capture(inputs, key)
         except AotcError as error:
-            if error.code != "AOTC-M004":
+            if error.code not in OUT_OF_MEMORY:
                 raise
         self._refused.add(key)
         self.note(f"{self._words(key)} runs without a graph: too little memory for its buffers")
