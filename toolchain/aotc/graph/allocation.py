@@ -37,10 +37,12 @@ _PATTERN_ALIGNMENT: Final = 256
 _FIRST: Final = ((0, 0),)
 IN_PLACE: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
     **dict.fromkeys(
-        "Cast Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu ScatterElements Selu Shrink "
-        "Sigmoid Softmax Softplus Softsign Tanh ThresholdedRelu Trilu".split(),
-        _FIRST,
+        ("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "LogSoftmax", "Relu"), _FIRST
     ),
+    **dict.fromkeys(
+        ("ScatterElements", "Selu", "Shrink", "Sigmoid", "Softmax", "Softplus", "Softsign"), _FIRST
+    ),
+    **dict.fromkeys(("Tanh", "ThresholdedRelu", "Trilu"), _FIRST),
     "com.microsoft::FusedConv": ((3, 0),),
     "com.microsoft.nchwc::Conv": ((3, 0),),
     "com.microsoft::GroupQueryAttention": ((3, 1), (4, 2)),

@@ -73,7 +73,7 @@ def _term(monomial: Monomial, factor: Fraction) -> str:
         for dim in dict.fromkeys(monomial)
         for count in (monomial.count(dim),)
     ]
-    number = f"{factor.numerator:,}".replace(",", "\u202f")
+    number = f"{factor.numerator:,}"
     if factor.denominator > 1:
         number += f"/{factor.denominator}"
     return "·".join([number, *powers] if factor != 1 or not powers else powers)

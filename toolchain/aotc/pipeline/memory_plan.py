@@ -1,10 +1,10 @@
 """The memory plan of a variant: of the graph that ONNX Runtime runs, at sizes tried and not tried.
 
-A worker opens the variant once more and calls it at the sizes of its fixtures, profiled: that gives
-the order of the nodes and every shape.  The graph is the one that ONNX Runtime's own optimizer makes
-at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`, which
-know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`) gives plans
-at sizes that no call had.
+A worker opens the variant once more and calls it at the sizes of its fixtures, profiled: that
+gives the order of the nodes and every shape.  The graph is the one that ONNX Runtime's optimizer
+makes at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`,
+which know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`)
+gives plans at sizes that no call had.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from aotc.graph.allocation import (
 from aotc.graph.arena import Arena
 from aotc.graph.polynomials import Point, Polynomial, fitted, total
 from aotc.graph.values import Data
-from aotc.graph.view import captured_values, made_values, op_of, subgraphs
+from aotc.graph.view import captured_values, made_values, subgraphs
 from aotc.graph.workspace import Call, pack, packed_weights, workspace
+from aotc.host.cpu import usable_cores
 from aotc.session.inference import SHAPES_ALONE, with_outputs
 from aotc.session.padding import Padder
 from aotc.session.sessions import create_session, run
@@ -81,6 +82,7 @@ class _Graph:
     inner: Mapping[int, tuple[_Graph, ...]]
     # By value, its shape in each of the calls that were made.
     seen: Mapping[str, tuple[Shape | None, ...]]
+    threads: int
 
     def frame(self, shape_of: Callable[[_Graph, str], Shape | None]) -> Frame:
         """What it takes if its values have the shapes that `shape_of` says."""
@@ -107,7 +109,7 @@ class _Graph:
             [shapes.get(name, ()) for name in node.output],
             [self.widths.get(name, 0) for name in node.output],
             [self.widths.get(name, 0) for name in node.input],
-            1,
+            self.threads,
         )
 
     def arena(self, constants: frozenset[str]) -> Arena:
@@ -159,12 +161,14 @@ def planned(
     """
     if request["providers"] != [CPU] or request["contexts"]:
         return PlannedMemory(
-            why_not="plans are made of nodes that the CPU provider runs, and of no others"
+            why_not="plans are made of nodes that the CPU provider runs, and of no others",
+            elsewhere=True,
         )
     model, weights, runs, made_calls = _profiled(request, inputs, domain, calls)
     if len(runs) < len(made_calls):
         return PlannedMemory(why_not="the profile of the session does not hold all of its runs")
-    graph = _read(model, weights, runs)
+    stated = decode(SessionSpec, request["session"]).threads
+    graph = _read(model, weights, runs, stated or usable_cores() or 1)
     if graph is None:
         return PlannedMemory(
             why_not="nodes of the profile are not those of the graph that ONNX Runtime wrote"
@@ -295,7 +299,7 @@ class _Rules:
         return fitted(points, self._dims)
 
     def live(self, graph: _Graph, peak: Run) -> tuple[tuple[MemoryTerm, ...], int]:
-        """What is alive at the peak as terms, with its workspace as a number; values without rule."""
+        """What is alive at the peak as terms, and how many values have no rule."""
         rules: list[Polynomial] = []
         by_name = {name: each for each in graph.everywhere() for name in each.seen}
         for name, size in peak.alive:
@@ -338,9 +342,7 @@ def _diagonal(domain: Domain) -> list[dict[str, int]]:
         sizes = {}
         for name, dim in domain.dims.items():
             size = dim.least + round((dim.max - dim.least) * step / (_POINTS - 1))
-            sizes[name] = next(
-                (s for s in range(size, dim.max + 1) if dim.accepts(s)), dim.max
-            )
+            sizes[name] = next((s for s in range(size, dim.max + 1) if dim.accepts(s)), dim.max)
         sizes = domain.complete(sizes)
         if sizes not in found:
             found.append(sizes)
@@ -502,7 +504,7 @@ def _body_model(model: onnx.ModelProto, body: onnx.GraphProto, known: _Known) ->
 
 
 def _read(
-    model: onnx.ModelProto, weights: Path, runs: Sequence[Sequence[_Event]]
+    model: onnx.ModelProto, weights: Path, runs: Sequence[Sequence[_Event]], threads: int
 ) -> _Graph | None:
     """The main graph of `model` with what its runs said; None if its nodes have no names."""
     graph = model.graph
@@ -543,7 +545,7 @@ def _read(
             if not any(executed):
                 continue
             try:
-                found = _read(_body_model(model, body, known), weights, executed)
+                found = _read(_body_model(model, body, known), weights, executed, threads)
             except AotcError:
                 continue
             if found is not None:
@@ -561,6 +563,7 @@ def _read(
         fixed,
         inner,
         {name: tuple(shapes) for name, shapes in seen.items()},
+        threads,
     )
 
 

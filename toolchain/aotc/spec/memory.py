@@ -72,7 +72,7 @@ class CurvePoint:
 
 @record
 class PlannedMemory:
-    """The memory plan of a variant's graph as ONNX Runtime runs it on the CPU provider, in bytes."""
+    """The memory plan of a variant as the CPU provider runs its graph, in bytes."""
 
     mapped_bytes: Annotated[int, "weights in external files, which are mapped"] = 0
     copied_bytes: Annotated[int, "weights in the model file itself, which are copied"] = 0
@@ -90,3 +90,4 @@ class PlannedMemory:
     ] = 0
     curve: Annotated[tuple[CurvePoint, ...], "from the smallest size to the largest"] = ()
     why_not: Annotated[str, "why there is no plan, in words; empty if there is"] = ""
+    elsewhere: Annotated[bool, "whether that is because nodes run on another provider"] = False
