@@ -1,4 +1,4 @@
-"""Sizes as polynomials in the dims of a model, such as `12·batch·seq² + 64`.
+"""Sizes as polynomials in the dims of a model, such as 12 times batch times seq, plus 64.
 
 A rule for a size is found from sizes at which it is known, as the simplest sum of products of dims
 that gives all of them.  What is rounded, as behind a convolution with a stride, has a rule where
@@ -21,7 +21,6 @@ Point = tuple[Mapping[str, int], int]
 """The sizes of dims, and the size that is known there."""
 
 _MAX_DENOMINATOR: Final = 64
-_SUPERSCRIPTS: Final = {2: "²", 3: "³", 4: "⁴"}
 
 
 @record(kw_only=False)
@@ -34,11 +33,6 @@ class Polynomial:
     def of(cls, number: int) -> Polynomial:
         """A constant."""
         return cls({(): Fraction(number)} if number else {})
-
-    @classmethod
-    def dim(cls, name: str) -> Polynomial:
-        """One dim."""
-        return cls({(name,): Fraction(1)})
 
     def __add__(self, other: Polynomial) -> Polynomial:
         found = dict(self.terms)
@@ -60,23 +54,6 @@ class Polynomial:
             for monomial, factor in self.terms.items()
         )
         return math.ceil(total)
-
-    def text(self) -> str:
-        """In words: the products with the most dims first."""
-        ordered = sorted(self.terms.items(), key=lambda item: (-len(item[0]), item[0]))
-        return " + ".join(_term(monomial, factor) for monomial, factor in ordered) or "0"
-
-
-def _term(monomial: Monomial, factor: Fraction) -> str:
-    powers = [
-        dim + (_SUPERSCRIPTS.get(count, f"^{count}") if count > 1 else "")
-        for dim in dict.fromkeys(monomial)
-        for count in (monomial.count(dim),)
-    ]
-    number = f"{factor.numerator:,}"
-    if factor.denominator > 1:
-        number += f"/{factor.denominator}"
-    return "·".join([number, *powers] if factor != 1 or not powers else powers)
 
 
 def total(polynomials: Iterable[Polynomial]) -> Polynomial:

@@ -10,12 +10,11 @@ from aotc.base.text import size
 from aotc.graph.partition.budgets import Judged
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.gates import judge_together
-from aotc.pipeline.types import LoweredModel, ProvenModel
+from aotc.pipeline.types import ProvenModel
 from aotc.spec.evidence import VariantEvidence
 from aotc.spec.memory import PlannedMemory, PlannedRun
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Budgets
-from aotc.spec.providers import CPU
 from aotc.spec.run_report import Gate
 from aotc.spec.yaml import DocumentPlaces
 
@@ -54,31 +53,11 @@ def calibration(variant: VariantEvidence) -> float:
     )
 
 
-def judge_weights(lowered: LoweredModel, budgets: Budgets, places: DocumentPlaces) -> Judged:
-    """AOTC-M012 where a budget of memory is below the weights of a variant."""
-    weights, breaches = lowered.memory.weights_bytes, []
-    for field in ("peak_memory_bytes", "device_memory_bytes"):
-        limit: int | None = getattr(budgets, field)
-        if field == "device_memory_bytes" and lowered.providers[0] == CPU:
-            continue
-        if limit is not None and limit < weights:
-            breaches.append(
-                AotcError(
-                    "AOTC-M012",
-                    "a memory budget is below the weights",
-                    where=f"variant {lowered.plan.name}",
-                    expected=f"budgets.{field} of at least {weights} bytes",
-                    found=f"{limit} bytes",
-                    place=places.of(f"budgets.{field}"),
-                )
-            )
-    return Judged(breaches=tuple(breaches))
-
-
 def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcError]:
     """Judge what each variant takes with `concurrency` calls of its largest size at once.
 
-    AOTC-M008 for the memory of the process, M009 for that of a GPU.
+    AOTC-M008 for the memory of the process; M009 for that of a GPU, M012 if its budget is below the
+    weights alone.
     """
     budgets, places = state.context.profile.budgets, state.context.places
     found = []
@@ -87,7 +66,7 @@ def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcE
             each
             for each in (
                 _process(item.evidence, budgets, places),
-                _device(item.evidence, budgets, places),
+                _device(item, budgets, places),
             )
             if each is not None
         ]
@@ -137,14 +116,25 @@ def _begins(variant: VariantEvidence, plan: PlannedMemory, limit: int, calls: in
     return ""
 
 
-def _device(variant: VariantEvidence, budgets: Budgets, places: DocumentPlaces) -> Judged | None:
-    limit, calls = budgets.device_memory_bytes, budgets.concurrency
+def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judged | None:
+    variant, limit, calls = item.evidence, budgets.device_memory_bytes, budgets.concurrency
     if limit is None or variant.device_bytes is None:
         return None
+    weights = item.lowered.memory.weights_bytes
+    if limit < weights:
+        return _judged(
+            "AOTC-M012",
+            "a memory budget is below the weights",
+            "device_memory_bytes",
+            variant,
+            limit,
+            weights,
+            f"weights of {weights} bytes",
+            places,
+        )
     at = variant.memory.at if variant.memory is not None else ()
     each = max((found.device_activation_bytes or 0 for found in at), default=0)
     taken = variant.device_bytes + (calls - 1) * each
-    told = f"{taken} bytes with {_calls(calls)}"
     return _judged(
         "AOTC-M009",
         "device memory exceeds its budget",
@@ -152,7 +142,7 @@ def _device(variant: VariantEvidence, budgets: Budgets, places: DocumentPlaces) 
         variant,
         limit,
         taken,
-        told,
+        f"{taken} bytes with {_calls(calls)}",
         places,
     )
 

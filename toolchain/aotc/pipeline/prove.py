@@ -43,7 +43,6 @@ from aotc.pipeline.margins import (
     original_request,
     with_margins,
 )
-from aotc.pipeline.memory_budgets import judge_weights
 from aotc.pipeline.package import digest_weights, weight_bytes
 from aotc.pipeline.shown import judge_shown
 from aotc.pipeline.task import judge_task
@@ -236,7 +235,6 @@ def prove(
             judge_captures(lowered, runs, comparisons, state),
             _judge_placement(placement, lowered, context),
             judge_costs(evidence, context.profile.budgets, where, context.places),
-            judge_weights(lowered, context.profile.budgets, context.places),
         ),
         state.journal,
     )

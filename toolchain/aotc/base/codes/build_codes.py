@@ -448,8 +448,7 @@ BUILDING: Final[tuple[Row, ...]] = (
      "the graph as it is loaded could not be read. The message says which.",
      "Read what was observed at build ('aotc inspect'), which has the sizes of the fixtures alone."),
     ("AOTC-M012", "a memory budget is below the weights", NO,
-     "budgets.peak_memory_bytes, or budgets.device_memory_bytes, is less than the weights of a variant: no size of a "
-     "call can meet it.",
+     "budgets.device_memory_bytes is less than the weights of a variant: no size of a call can meet it.",
      "Raise the budget, or choose a smaller precision or model."),
     ("AOTC-M015", "ONNX Runtime's statistics of memory are not known", FINDING,
      "The build observes each variant in a process of its own, by what ONNX Runtime counts of its allocators. That is "
