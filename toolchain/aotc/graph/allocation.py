@@ -193,13 +193,15 @@ class Frame:
     """What runs at some sizes: a graph's buffers, and in bytes its values and what kernels ask for.
 
     `workspace` and `inner`, the graphs that control flow runs one after the other, are by the index
-    of the node.  A value that is not in `bytes_of` takes nothing.
+    of the node.  A value that is not in `bytes_of` takes nothing.  `patterned`: later runs have a
+    pattern; of an inner graph only if it captures no weight that its kernels packed.
     """
 
     buffers: Buffers
     bytes_of: Mapping[str, int]
     workspace: Mapping[int, Sequence[int]]
     inner: Mapping[int, Sequence[Frame]] = field(default_factory=dict)
+    patterned: bool = True
 
     @property
     def asked(self) -> int:
@@ -251,7 +253,7 @@ def simulate(frame: Frame, arena: Arena | None = None) -> Run:
     for place in kept:
         arena.release(place)
     arena.start_peak()
-    for place in _run_later(frame, first.pattern, arena):
+    for place in _run_later(frame, first.patterns, arena):
         arena.release(place)
     at = first.at
     return Run(
@@ -263,7 +265,7 @@ def simulate(frame: Frame, arena: Arena | None = None) -> Run:
         workspace=at.workspace,
         alive=tuple(sorted(at.alive, key=lambda item: -item.bytes)),
         outputs=sum(frame.bytes_of.get(name, 0) for name in frame.buffers.outputs),
-        block=first.pattern,
+        block=first.patterns[id(frame)],
         first=first_peak,
         later=arena.peak - before,
         held=arena.held,
@@ -287,8 +289,8 @@ class _FirstRun:
         self.arena = arena
         self.total = 0
         self.at = _Moment()
-        # The block of the graph that was run last.
-        self.pattern = 0
+        # The block of each graph, by its frame.
+        self.patterns: dict[int, int] = {}
         self._alive: dict[tuple[int, str], int] = {}
 
     def run(self, frame: Frame) -> list[int | None]:
@@ -313,7 +315,7 @@ class _FirstRun:
                 del self._alive[id(frame), name]
                 arena.release(places.pop(name))
                 pattern.give_back(name)
-        self.pattern = pattern.size
+        self.patterns[id(frame)] = pattern.size
         return list(places.values())
 
     def _run_inner(self, inner: Sequence[Frame]) -> None:
@@ -329,28 +331,27 @@ class _FirstRun:
         if total > self.at.bytes or self.at.node is None:
             held = tuple(Alive(name, size) for (_, name), size in self._alive.items() if size)
             self.at = _Moment(total, node, sum(pieces), held)
-        for place in [self.arena.allocate(size) for size in pieces]:
+        for place in [self.arena.allocate(size) for size in pieces][::-1]:
             self.arena.release(place)
 
 
-def _run_later(frame: Frame, pattern: int, arena: Arena) -> list[int | None]:
-    """A run with a pattern: one block, beside it outputs and workspace; the places of outputs.
-
-    Graphs of control flow have no pattern.
-    """
+def _run_later(frame: Frame, patterns: Mapping[int, int], arena: Arena) -> list[int | None]:
+    """A run with a pattern: one block, beside it outputs and workspace; the places of outputs."""
+    if not frame.patterned:
+        return _FirstRun(arena).run(frame)
     buffers = frame.buffers
-    block = arena.allocate(pattern)
+    block = arena.allocate(patterns[id(frame)])
     places: list[int | None] = []
     for index in range(len(buffers.nodes)):
         for inner in frame.inner.get(index, ()):
-            for place in _FirstRun(arena).run(inner):
+            for place in _run_later(inner, patterns, arena):
                 arena.release(place)
         places += [
             arena.allocate(frame.bytes_of.get(name, 0))
             for name in buffers.own(index)
             if name in buffers.outputs
         ]
-        for place in [arena.allocate(size) for size in frame.workspace.get(index, ())]:
+        for place in [arena.allocate(size) for size in frame.workspace.get(index, ())][::-1]:
             arena.release(place)
     arena.release(block)
     return places

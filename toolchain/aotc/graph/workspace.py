@@ -200,7 +200,7 @@ def _attention(call: Call) -> tuple[int, ...]:
     wide = weight[-1] if len(weight) == 2 else 3 * x[2]
     scores = batch * heads * rows * keys * _FLOAT
     mask = batch * keys * _FLOAT if call.has(3) else 0
-    return batch * rows * wide * _FLOAT, scores, call.output(), mask
+    return batch * rows * wide * _FLOAT, mask, scores, call.output()
 
 
 def _multi_head(call: Call) -> tuple[int, ...]:

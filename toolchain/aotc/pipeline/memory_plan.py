@@ -83,6 +83,8 @@ class _Graph:
     # By value, its shape in each of the calls that were made.
     seen: Mapping[str, tuple[Shape | None, ...]]
     threads: int
+    # Weights of a graph around it.
+    captured: frozenset[str] = frozenset()
 
     def frame(self, shape_of: Callable[[_Graph, str], Shape | None]) -> Frame:
         """What it takes if its values have the shapes that `shape_of` says."""
@@ -100,6 +102,7 @@ class _Graph:
                 index: tuple(each.frame(shape_of) for each in inner)
                 for index, inner in self.inner.items()
             },
+            not self.packed(self.captured),
         )
 
     def _call(self, node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Call:
@@ -549,7 +552,8 @@ def _read(
             except AotcError:
                 continue
             if found is not None:
-                bodies.append(found)
+                captured = captured_values(body) & set(constants)
+                bodies.append(replace(found, captured=frozenset(captured)))
         if bodies:
             inner[index] = tuple(bodies)
     outputs = frozenset(value.name for value in graph.output)
