@@ -47,10 +47,8 @@ def observed_runs(variant: VariantEvidence) -> list[tuple[PlannedRun, int]]:
 
 def calibration(variant: VariantEvidence) -> float:
     """The factor, at least 1, that brings a plan to what was observed at each size."""
-    return max(
-        (seen / run.peak_bytes for run, seen in observed_runs(variant) if run.peak_bytes),
-        default=1.0,
-    )
+    runs = observed_runs(variant)
+    return max([1.0, *(seen / run.peak_bytes for run, seen in runs if run.peak_bytes)])
 
 
 def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcError]:

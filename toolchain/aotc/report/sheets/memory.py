@@ -23,8 +23,6 @@ _PROCESS_NOTE = (
     "Of a process that opens the variant and calls it with its largest inputs. Private is what it "
     "alone wrote; mapped weights are file-backed, as libraries are."
 )
-
-
 _PLAN_NOTE = (
     "By the memory plan of the graph as it is loaded: what buffers, outputs and workspace ask for "
     "at once, at the node that is named; the arena's bytes in use for it, in whole chunks, beside "
@@ -71,6 +69,20 @@ def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
             ("largest buffers", _alive),
             extra=5,
             note=_PLAN_NOTE,
+        ),
+        table(
+            "plan of buffers",
+            [(each.name, plan) for each, plan in known if plan.at],
+            ("variant", lambda row: row[0]),
+            ("#weights mapped", lambda row: size(row[1].mapped_bytes)),
+            ("#copied", lambda row: size(row[1].copied_bytes)),
+            ("#packed", lambda row: size(row[1].packed_bytes)),
+            ("#values", lambda row: row[1].values),
+            ("#views", lambda row: row[1].views),
+            ("#in place", lambda row: row[1].in_place),
+            ("#buffer taken again", lambda row: row[1].reused),
+            ("#without rule", lambda row: row[1].unknown),
+            extra=2,
         ),
         table(
             "live memory by dims",
