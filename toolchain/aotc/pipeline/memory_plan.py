@@ -9,7 +9,6 @@ gives plans at sizes that no call had.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -39,6 +38,7 @@ from aotc.graph.view import captured_values, made_values, subgraphs
 from aotc.graph.workspace import Call, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
 from aotc.session.inference import SHAPES_ALONE, with_outputs
+from aotc.session.node_times import read_events
 from aotc.session.padding import Padder
 from aotc.session.sessions import create_session, run
 from aotc.spec.codec import Json, decode, encode
@@ -64,8 +64,8 @@ class _Event:
     name: str
     op: str
     index: int
-    start: int
-    end: int
+    start: float
+    end: float
     made: tuple[tuple[int, Shape], ...]
 
 
@@ -365,8 +365,9 @@ def _profiled(
     spec = decode(SessionSpec, request["session"])
     weights, source = Path(request["weights"]), Path(request["model"])
     writes = spec.optimization != "disable"
+    stored = onnx.load(source, load_external_data=False)
     session = create_session(
-        source.read_bytes(),
+        stored.SerializeToString(),
         spec,
         providers=[CPU],
         weights_folder=weights,
@@ -389,7 +390,7 @@ def _profiled(
     del session
     runs = _runs(profile)
     profile.unlink()
-    model = onnx.load(_WRITTEN if writes else source, load_external_data=False)
+    model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
     return model, Path.cwd() if writes else weights, runs[: len(done)], done
 
 
@@ -432,23 +433,21 @@ def _runs(profile: Path) -> list[list[_Event]]:
     """The executed nodes of each run in a profile, in the order they began."""
     runs: list[list[_Event]] = []
     events: list[_Event] = []
-    for event in json.loads(profile.read_text(errors="replace")):
-        name = event.get("name", "")
-        if event.get("cat") == "Session" and name == "model_run":
+    for event in read_events(profile):
+        if event.category == "Session" and event.name == "model_run":
             runs.append(sorted(events, key=lambda each: (each.start, -each.end)))
             events = []
-        elif event.get("cat") == "Node" and name.endswith(_KERNEL):
-            arguments = event["args"]
+        elif event.category == "Node" and event.name.endswith(_KERNEL):
             events.append(
                 _Event(
-                    name.removesuffix(_KERNEL),
-                    arguments.get("op_name", ""),
-                    int(arguments.get("node_index", 0)),
-                    event["ts"],
-                    event["ts"] + event["dur"],
+                    event.name.removesuffix(_KERNEL),
+                    event.args.get("op_name", ""),
+                    int(event.args.get("node_index", 0)),
+                    event.start,
+                    event.start + event.duration,
                     tuple(
                         (_width(kind), tuple(shape))
-                        for entry in arguments.get("output_type_shape", ())
+                        for entry in event.args.get("output_type_shape", ())
                         for kind, shape in entry.items()
                     ),
                 )
@@ -576,7 +575,7 @@ def _outermost(
 ) -> list[tuple[_Event, list[_Event]]]:
     """The executions of a graph's own nodes, each with those inside of it."""
     found: list[tuple[_Event, list[_Event]]] = []
-    until = -1
+    until = -1.0
     for event in events:
         if event.start < until and event.end <= until:
             found[-1][1].append(event)
