@@ -76,6 +76,7 @@ OTHERS = {
     "providers/tensorrt_rtx.py": {"request.model.read_bytes"},
     "report/html/graph_data.py": {"Path('model.onnx').read_bytes"},
     "runtime/qualification.py": {"Path(request_file).read_text", "result.read_text"},
+    "session/observed_memory.py": {"Path('/proc/self/smaps_rollup').read_text", "model.read_bytes"},
     "session/worker.py": {
         "(folder / _FILE).read_text",
         "Path('/proc/thread-self/schedstat').read_text",
