@@ -90,6 +90,9 @@ def _process(variant: VariantEvidence, budgets: Budgets, places: DocumentPlaces)
     taken = process_bytes(variant, largest.peak_bytes, calls)
     if taken is None:
         return None
+    if calls == 1 and taken <= limit:
+        # The peak that was measured has a gate of its own.
+        return None
     at = f"{taken} bytes planned with {_calls(calls)} of {_sizes(largest.sizes)}"
     if taken > limit:
         at += _begins(variant, plan, limit, calls)
