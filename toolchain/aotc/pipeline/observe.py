@@ -121,7 +121,7 @@ def memory_findings(evidence: Evidence) -> tuple[Finding, ...]:
         if variant.memory is None:
             continue
         where = f"variant {variant.name}"
-        if variant.memory.why_not:
+        if variant.memory.why_not and not variant.memory.elsewhere:
             found.append(Finding(code="AOTC-M015", what=variant.memory.why_not, where=where))
         elif variant.memory.mixed is not None and (grown := growth(variant.memory.mixed)):
             found.append(Finding(code="AOTC-M016", what=grown, where=where))

@@ -401,6 +401,9 @@ class ObservedMemory:
     why_not: Annotated[
         str, "why ONNX Runtime's statistics are not known, in words; empty if they are"
     ] = ""
+    elsewhere: Annotated[
+        bool, "whether that is because nodes run on a provider with memory of its own"
+    ] = False
 
 
 @record
