@@ -122,5 +122,7 @@ def test_what_arenas_and_noise_explain_is_no_growth_of_the_process() -> None:
 
 
 def test_statistics_that_are_not_given_are_told() -> None:
-    (found,) = observed(ObservedMemory(why_not="input 'x' is of type string"))
-    assert (found.code, found.what) == ("AOTC-M015", "input 'x' is of type string")
+    (found,) = observed(ObservedMemory(why_not="input 'x' is no tensor"))
+    assert (found.code, found.what) == ("AOTC-M015", "input 'x' is no tensor")
+    # Of another provider there is nothing to be known.
+    assert observed(ObservedMemory(why_not="Nimbus has its own", elsewhere=True)) == ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -20,7 +22,7 @@ ROW = COLUMNS * 4
 WEIGHTS = COLUMNS * COLUMNS * 4
 
 
-def turned(dtype: int = TensorProto.FLOAT) -> bytes:
+def turned() -> bytes:
     """y = transpose(transpose(x)): nothing is computed in place, so both are alive at the peak."""
     graph = helper.make_graph(
         [
@@ -28,8 +30,8 @@ def turned(dtype: int = TensorProto.FLOAT) -> bytes:
             helper.make_node("Transpose", ["a"], ["y"], name="back"),
         ],
         "g",
-        [helper.make_tensor_value_info("x", dtype, ["rows", COLUMNS])],
-        [helper.make_tensor_value_info("y", dtype, ["rows", COLUMNS])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", COLUMNS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", COLUMNS])],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     return made.SerializeToString()
@@ -131,17 +133,57 @@ def test_mixed_calls_end_when_their_time_is_over() -> None:
     assert found.mixed.calls == 8
 
 
-def test_inputs_of_text_are_not_counted() -> None:
-    texts = np.full((2, COLUMNS), "a", dtype=object)
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("STRING", np.array("1", dtype=object)),
+        ("INT64", np.int64(1)),
+        ("BOOL", np.bool_(True)),
+        ("FLOAT16", np.float16(1)),
+        ("BFLOAT16", ml_dtypes.bfloat16(1)),
+        ("INT4", ml_dtypes.int4(1)),
+    ],
+)
+def test_inputs_of_any_type(dtype: str, value: Any) -> None:
+    """y is x in float32."""
+    code = TensorProto.DataType.Value(dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], name="cast", to=TensorProto.FLOAT)],
+        "g",
+        [helper.make_tensor_value_info("x", code, [3, COLUMNS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, COLUMNS])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    inputs = {"x": np.full((3, COLUMNS), value, np.asarray(value).dtype)}
     found = observe_memory(
-        turned(TensorProto.STRING),
+        made.SerializeToString(),
         PLAIN,
-        [SizedCall("only", {}, {"x": texts})],
+        [SizedCall("only", {}, inputs)],
         ["y"],
         providers=["CPUExecutionProvider"],
     )
-    assert found.why_not == "input 'x' is of type string"
+    assert found.why_not == ""
+    assert found.at[0].output_bytes == 3 * ROW
+
+
+def test_inputs_that_are_no_tensors_are_not_counted() -> None:
+    found = observe_memory(
+        turned(),
+        PLAIN,
+        [SizedCall("only", {}, {"x": [np.ones(3, np.float32)]})],
+        ["y"],
+        providers=["CPUExecutionProvider"],
+    )
+    assert found.why_not == "input 'x' is no tensor"
     assert found.at == ()
+
+
+def test_memory_of_another_provider_is_its_own() -> None:
+    found = observe_memory(
+        turned(), PLAIN, [call(4)], ["y"], providers=["NimbusExecutionProvider", "CPU"]
+    )
+    assert found.elsewhere
+    assert found.why_not.startswith("NimbusExecutionProvider has memory of its own")
 
 
 def test_a_wheel_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

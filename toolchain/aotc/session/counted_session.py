@@ -8,17 +8,16 @@ only ever grows (onnxruntime_c_api.h); the table is that of 1.23, which first ha
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from aotc.graph.values import NARROW_BITS, Data, dtype_name
-from aotc.providers.named_backends import plugin_devices
 from aotc.providers.ort import import_onnxruntime
 from aotc.session.sessions import onnx_code, packed
 from aotc.spec.evidence import ArenaStatistics
@@ -37,9 +36,12 @@ _FUNCTIONS: Final = {
     "SetSessionGraphOptimizationLevel": 23,
     "SetIntraOpNumThreads": 24,
     "SetInterOpNumThreads": 25,
+    "CreateTensorAsOrtValue": 48,
     "CreateTensorWithDataAsOrtValue": 49,
+    "FillStringTensor": 52,
     "CreateMemoryInfo": 68,
     "CreateCpuMemoryInfo": 69,
+    "GetAllocatorWithDefaultOptions": 78,
     "ReleaseEnv": 92,
     "ReleaseStatus": 93,
     "ReleaseMemoryInfo": 94,
@@ -56,13 +58,9 @@ _FUNCTIONS: Final = {
     "RegisterCustomOpsLibrary_V2": 228,
     "GetKeyValuePairs": 298,
     "ReleaseKeyValuePairs": 300,
-    "RegisterExecutionProviderLibrary": 301,
-    "GetEpDevices": 303,
-    "SessionOptionsAppendExecutionProvider_V2": 304,
-    "EpDevice_EpName": 312,
     "AllocatorGetStats": 319,
 }
-# TensorProto.DataType of the types that numpy has.
+# TensorProto.DataType of text, and of the types that numpy has.
 _CODES: Final[Mapping[str, int]] = {
     "float32": 1,
     "uint8": 2,
@@ -71,6 +69,7 @@ _CODES: Final[Mapping[str, int]] = {
     "int16": 5,
     "int32": 6,
     "int64": 7,
+    "string": 8,
     "bool": 9,
     "float16": 10,
     "float64": 11,
@@ -79,12 +78,15 @@ _CODES: Final[Mapping[str, int]] = {
     "complex64": 14,
     "complex128": 15,
 }
+_TEXT: Final = _CODES["string"]
 _DEVICE_ALLOCATOR: Final = 0
 _ARENA_ALLOCATOR: Final = 1
 _DEFAULT_MEMORY: Final = 0
 # ONNX Runtime's names of allocators; of devices, by that of their provider.
 _CPU_ARENA: Final = "Cpu"
 _DEVICE_ARENAS: Final = {CAPTURING.ort_name: "Cuda"}
+COUNTED: Final = frozenset({CPU, CAPTURING.ort_name})
+"""The providers whose memory is in arenas of ONNX Runtime's; others have their own."""
 
 
 class NotCountedError(Exception):
@@ -118,7 +120,6 @@ class _Api:
         if version != self.version:
             raise NotCountedError(f"the library is of version {version}, not {self.version}")
         self.env = _Handle()
-        self._plugins: set[str] = set()
         self.call("CreateEnv", c_int(_SILENT), b"aotc", byref(self.env))
 
     @classmethod
@@ -149,38 +150,6 @@ class _Api:
         finally:
             self.plain(release, None, handle)
 
-    def devices(self, ort_name: str, library: Path) -> Any:
-        """An array of the devices for a session with a plugin, those that Python would take."""
-        chosen = plugin_devices(ort_name, library)
-        listed = [
-            each for each in import_onnxruntime().get_ep_devices() if each.ep_name == ort_name
-        ]
-        if ort_name not in self._plugins:
-            name = ort_name.encode()
-            self.call("RegisterExecutionProviderLibrary", self.env, name, str(library).encode())
-            self._plugins.add(ort_name)
-        found, count = POINTER(c_void_p)(), c_size_t()
-        self.call("GetEpDevices", self.env, byref(found), byref(count))
-        named = [
-            device
-            for device in found[: count.value]
-            if self.plain("EpDevice_EpName", c_char_p, _Handle(device)) == ort_name.encode()
-        ]
-        # Both registered the same library, which lists its devices in one order.
-        places = [place for place, each in enumerate(listed) if _same(each, chosen)]
-        if not places or len(named) != len(listed):
-            raise NotCountedError(f"{ort_name} lists other devices to ONNX Runtime's library")
-        return (c_void_p * len(places))(*[named[place] for place in places])
-
-
-def _same(device: Any, chosen: Sequence[Any]) -> bool:
-    """Whether a device of Python's list is among those chosen, which are of another list."""
-    return any(
-        (device.device.type, device.device.device_id, device.device.vendor_id)
-        == (each.device.type, each.device.device_id, each.device.vendor_id)
-        for each in chosen
-    )
-
 
 def _library() -> Path:
     """The library in the wheel; raises `NotCountedError` if there is none."""
@@ -202,13 +171,13 @@ class CountedSession:
         self,
         model: bytes | Path,
         config: Mapping[str, str],
-        providers: Sequence[tuple[str, Mapping[str, str], Path | None]],
+        providers: Mapping[str, Mapping[str, str]],
         *,
         level: int,
         threads: int | None,
         custom_ops: Sequence[Path] = (),
     ) -> None:
-        """`providers` are names, options and libraries (of plugins), in order of preference.
+        """`providers` are options by name, in order of preference, all of them among `COUNTED`.
 
         `config` are entries of the session options, `level` is ONNX Runtime's number of that of
         optimization; `threads` is None for one per core.
@@ -225,15 +194,15 @@ class CountedSession:
                 api.call("AddSessionConfigEntry", options, key.encode(), value.encode())
             for library in custom_ops:
                 api.call("RegisterCustomOpsLibrary_V2", options, str(library).encode())
-            for name, settings, plugin in providers:
-                self._add(options, name, settings, plugin)
+            for name, settings in providers.items():
+                self._add(options, name, settings)
             made = byref(self._session)
             if isinstance(model, bytes):
                 size = c_size_t(len(model))
                 api.call("CreateSessionFromArray", api.env, model, size, options, made)
             else:
                 api.call("CreateSession", api.env, str(model).encode(), options, made)
-        on_device = [_DEVICE_ARENAS[name] for name, _, _ in providers if name in _DEVICE_ARENAS]
+        on_device = [_DEVICE_ARENAS[name] for name in providers if name in _DEVICE_ARENAS]
         try:
             for arena in (_CPU_ARENA, *on_device):
                 self._allocators[arena] = self._allocator(arena)
@@ -258,7 +227,7 @@ class CountedSession:
     def run(self, inputs: Mapping[str, Data], outputs: Sequence[str]) -> None:
         """Run on arrays, which are not copied if they are contiguous, and drop the answers.
 
-        Raises `NotCountedError` for inputs that are no tensors of numbers, and if the run fails.
+        Raises `NotCountedError` for inputs that are no tensors, and if the run fails.
         """
         with self.kept(inputs, outputs):
             pass
@@ -273,19 +242,7 @@ class CountedSession:
         cpu = (c_int(_DEVICE_ALLOCATOR), c_int(_DEFAULT_MEMORY))
         try:
             with api.made("CreateCpuMemoryInfo", "ReleaseMemoryInfo", *cpu) as memory:
-                for array, shape, code in arrays.values():
-                    value = _Handle()
-                    api.call(
-                        "CreateTensorWithDataAsOrtValue",
-                        memory,
-                        c_void_p(array.ctypes.data),
-                        c_size_t(array.nbytes),
-                        (c_int64 * len(shape))(*shape),
-                        c_size_t(len(shape)),
-                        c_int(code),
-                        byref(value),
-                    )
-                    given.append(value)
+                given += [self._value(each, memory) for each in arrays.values()]
             api.call(
                 "Run",
                 self._session,
@@ -301,6 +258,22 @@ class CountedSession:
         finally:
             for made in (*given, *(_Handle(result) for result in results if result)):
                 api.plain("ReleaseValue", None, made)
+
+    def _value(self, tensor: _Tensor, memory: _Handle) -> _Handle:
+        """A tensor as ONNX Runtime takes it: numbers stay where they are, text is copied."""
+        api, value, array = self._api, _Handle(), tensor.array
+        shape = (c_int64 * len(tensor.shape))(*tensor.shape)
+        form = (shape, c_size_t(len(tensor.shape)), c_int(tensor.code))
+        if tensor.code == _TEXT:
+            allocator = _Handle()
+            api.call("GetAllocatorWithDefaultOptions", byref(allocator))
+            api.call("CreateTensorAsOrtValue", allocator, *form, byref(value))
+            text = _texts(map(str, array.ravel().tolist()))
+            api.call("FillStringTensor", value, text, c_size_t(array.size))
+            return value
+        address, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
+        api.call("CreateTensorWithDataAsOrtValue", memory, address, size, *form, byref(value))
+        return value
 
     def arenas(self) -> dict[str, ArenaStatistics]:
         """What each arena counts now, by ONNX Runtime's name of it; `Cpu` is the first.
@@ -346,49 +319,39 @@ class CountedSession:
             api.call("CreateAllocator", self._session, info, byref(handle))
         return handle
 
-    def _add(
-        self, options: _Handle, name: str, settings: Mapping[str, str], plugin: Path | None
-    ) -> None:
+    def _add(self, options: _Handle, name: str, settings: Mapping[str, str]) -> None:
         """Add a provider to `options`; the CPU's is always there."""
+        if name == CPU:
+            return
         api = self._api
         keys, values, count = _texts(settings), _texts(settings.values()), c_size_t(len(settings))
-        if plugin is not None:
-            devices = api.devices(name, plugin)
-            api.call(
-                "SessionOptionsAppendExecutionProvider_V2",
-                options,
-                api.env,
-                devices,
-                c_size_t(len(devices)),
-                keys,
-                values,
-                count,
-            )
-        elif name == CAPTURING.ort_name:
-            made = api.made("CreateCUDAProviderOptions", "ReleaseCUDAProviderOptions")
-            with made as stated:
-                api.call("UpdateCUDAProviderOptions", stated, keys, values, count)
-                api.call("SessionOptionsAppendExecutionProvider_CUDA_V2", options, stated)
-        elif name != CPU:
-            raise NotCountedError(f"{name} is not reached by ONNX Runtime's library")
+        with api.made("CreateCUDAProviderOptions", "ReleaseCUDAProviderOptions") as stated:
+            api.call("UpdateCUDAProviderOptions", stated, keys, values, count)
+            api.call("SessionOptionsAppendExecutionProvider_CUDA_V2", options, stated)
 
 
-def _tensor(name: str, value: Data) -> tuple[np.ndarray[Any, Any], tuple[int, ...], int]:
-    """Contiguous bits, the shape, and TensorProto.DataType of an input."""
+class _Tensor(NamedTuple):
+    """An input: its bits, or its text, in C order; its shape, and TensorProto.DataType."""
+
+    array: np.ndarray[Any, Any]
+    shape: tuple[int, ...]
+    code: int
+
+
+def _tensor(name: str, value: Data) -> _Tensor:
     if not isinstance(value, np.ndarray | np.generic):
         raise NotCountedError(f"input {name!r} is no tensor")
     array: np.ndarray[Any, Any] = np.asarray(value, order="C")
-    kind = dtype_name(array.dtype)
+    shape, kind = array.shape, dtype_name(array.dtype)
+    if kind in NARROW_BITS:
+        array = packed(array.view(np.uint8), NARROW_BITS[kind])
     code = _CODES.get(kind) or onnx_code(kind)
     if code is None:
         raise NotCountedError(f"input {name!r} is of type {kind}")
-    shape = array.shape
-    if kind in NARROW_BITS:
-        array = packed(array.view(np.uint8), NARROW_BITS[kind])
-    return array, shape, code
+    return _Tensor(array, shape, code)
 
 
-def _texts(texts: Any) -> Any:
+def _texts(texts: Iterable[str]) -> ctypes.Array[c_char_p]:
     """An array of C strings."""
     found = [text.encode() for text in texts]
     return (c_char_p * len(found))(*found)

@@ -17,7 +17,7 @@ from aotc.graph.values import Data
 from aotc.host.cpu import usable_cores
 from aotc.providers.named_backends import prepare
 from aotc.providers.ort import everywhere, import_onnxruntime
-from aotc.session.counted_session import CountedSession, NotCountedError
+from aotc.session.counted_session import COUNTED, CountedSession, NotCountedError
 from aotc.session.padding import Padder
 from aotc.session.sessions import own_entries, provider_settings
 from aotc.session.worker import peak_memory_bytes
@@ -59,7 +59,7 @@ class _Opener(NamedTuple):
 
     model: bytes | Path
     spec: SessionSpec
-    providers: list[tuple[str, dict[str, str], Path | None]]
+    providers: Mapping[str, Mapping[str, str]]
     config: dict[str, str]
 
     def __call__(self) -> CountedSession:
@@ -84,7 +84,6 @@ def observe_memory(
     providers: Sequence[str],
     weights_folder: Path | None = None,
     context_path: Path | None = None,
-    libraries: Mapping[str, Path] | None = None,
     mixed_calls: int = 0,
     seconds: float = 60.0,
 ) -> ObservedMemory:
@@ -95,23 +94,20 @@ def observe_memory(
     graph is captured.  Where ONNX Runtime counts nothing, the record says why, and has the memory
     of the process alone.  Raises AOTC-P004 if a provider is missing.
     """
-    opener = _Opener(
-        model,
-        spec,
-        provider_settings(
-            spec,
-            providers,
-            weights_folder=weights_folder,
-            libraries=libraries,
-            threads=spec.threads,
-            settings={},
-        ),
-        {**own_entries(weights_folder, context_path), _SPINNING: "0"},
-    )
     version = str(import_onnxruntime().__version__)
-    for name, _, library in opener.providers:
-        if library is None:
-            prepare(name)
+    if apart := [name for name in providers if name not in COUNTED]:
+        return ObservedMemory(
+            onnxruntime=version,
+            why_not=f"{apart[0]} has memory of its own, which ONNX Runtime does not count",
+            elsewhere=True,
+        )
+    settings = provider_settings(
+        spec, providers, weights_folder=weights_folder, threads=spec.threads, settings={}
+    )
+    config = {**own_entries(weights_folder, context_path), _SPINNING: "0"}
+    opener = _Opener(model, spec, {name: options for name, options, _ in settings}, config)
+    for name in providers:
+        prepare(name)
     before = resident_memory()
     first, *others = sorted(calls, key=lambda call: call.bytes, reverse=True)
     observed: dict[str, MemoryAtSizes] = {}
@@ -250,7 +246,6 @@ def observe_job(request: Json) -> Json:
             providers=request["providers"],
             weights_folder=Path(request["weights"]),
             context_path=model,
-            libraries={name: Path(path) for name, path in request["libraries"].items()},
             mixed_calls=request["mixed_calls"],
             seconds=request["seconds"],
         )
