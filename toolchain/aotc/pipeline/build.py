@@ -226,6 +226,7 @@ def _build_files(request: BuildRequest) -> BuildReport:
                 started=started_at,
                 options=request.stated_options(),
                 host=host,
+                target=target,
                 source_sha256=source_digest(),
                 cached=made.cached,
                 data=data_digests(context),
