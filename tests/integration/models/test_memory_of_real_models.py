@@ -45,6 +45,17 @@ def test_plans_of_third_party_models_are_near_what_is_used(name: str, tmp_path: 
 
 
 @needs_models
+def test_control_flow_within_control_flow_is_planned(tmp_path: Path) -> None:
+    model = onnx.load(MODELS / "silero_vad_v6.onnx")
+    states = Relation(dim="state.1", terms=("input.0",))
+    dims = {"input.0": (1, 64, 512), "input.1": (512, 512, 512)}
+    given = GIVEN["silero_vad_op18_ifless"]
+    found = both_ways(model, dims, tmp_path, given=given, relations=[states])
+    *_, (run, peak, _) = found.pairs()
+    assert abs(run.peak_bytes - peak) <= 0.05 * peak
+
+
+@needs_models
 def test_a_decoder_with_past_is_planned(tmp_path: Path) -> None:
     model = onnx.load(MODELS / "tiny_gpt2_past_genai.onnx")
     total = Relation(dim="total_seq_len", terms=("seq_len", "past_seq_len"))

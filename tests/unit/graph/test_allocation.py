@@ -113,6 +113,25 @@ def test_later_runs_ask_for_one_block_in_which_buffers_share_places() -> None:
     assert run.later == 7 * KIB
 
 
+def test_room_at_the_end_of_the_block_is_a_gap_as_well() -> None:
+    nodes = [
+        node("Neg", "x", "a"),
+        node("Neg", "a", "b"),
+        node("Neg", "b", "c"),
+        node("Neg", "c", "d"),
+        node("Neg", "d", "e"),
+        node("Neg", "a", "f"),
+        node("Neg", "x", "g"),
+        node("Neg", "x", "h"),
+        node("Neg", "e f g h", "y"),
+    ]
+    units = {"a": 2, "b": 1, "c": 2, "d": 2, "e": 3, "f": 1, "g": 1, "h": 3, "y": 1}
+    found = planned(nodes, {})
+    # The block reaches to 7 when g comes: it fits at 6 exactly, and at 0 with room to spare.
+    run = simulate(sizes(found, {name: count * KIB for name, count in units.items()}))
+    assert (run.live, run.block) == (9 * KIB, 10 * KIB)
+
+
 def test_a_chunk_that_is_not_worth_splitting_counts_as_a_whole() -> None:
     found = planned(chain("Transpose", "Transpose"), {})
     run = simulate(sizes(found, {"v1": 600 * KIB, "y": KIB}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,41 @@ def test_live_memory_is_a_sum_of_products_of_dims(tmp_path: Path) -> None:
     largest = next(run for run in plan.at if run.sizes == {"batch": 4, "seq": 300})
     assert largest.live_bytes == 4 * (4 * 300 * 300 + 2 * 4 * 32 * 300)
     assert (largest.op, plan.unknown) == ("MatMul", 0)
+
+
+def random_model(seed: int) -> onnx.ModelProto:
+    """Up to eleven nodes that repeat, join and cut, so that buffers have many sizes."""
+    draw = random.Random(seed)
+    lengths, nodes, weights = {"x": 64}, [], {"zero": np.array([0])}
+    for at in range(draw.randint(6, 11)):
+        one, other = draw.choice(list(lengths)[-4:]), draw.choice(list(lengths)[-4:])
+        made, number = f"v{at}", f"k{at}"
+        match draw.choice(("Tile", "Concat", "Slice")):
+            case "Tile":
+                weights[number] = np.array([draw.choice((1, 2, 3))])
+                node = helper.make_node("Tile", [one, number], [made])
+                lengths[made] = lengths[one] * int(weights[number][0])
+            case "Concat":
+                node = helper.make_node("Concat", [one, other], [made], axis=0)
+                lengths[made] = lengths[one] + lengths[other]
+            case _:
+                lengths[made] = max(1, int(lengths[one] * draw.choice((0.3, 0.5, 0.8))))
+                weights[number] = np.array([lengths[made]])
+                node = helper.make_node("Slice", [one, "zero", number], [made])
+        nodes.append(node)
+    read = {name for each in nodes for name in each.input}
+    ends = [name for name in lengths if name not in read and name != "x"]
+    nodes.append(helper.make_node("Concat", ends, ["y"], axis=0))
+    return model(nodes, {"x": ["rows"]}, ["y"], weights)
+
+
+def test_patterns_of_random_graphs_are_those_of_onnx_runtime(tmp_path: Path) -> None:
+    for seed in range(12):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        require_equal(
+            both_ways(random_model(seed), {"rows": (64, 64, 64)}, folder, level="disable")
+        )
 
 
 def test_convolutions_need_room_to_unfold(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ smallest gap that fits), beside which stand the outputs and what kernels need fo
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.base.records import field, record
-from aotc.graph.arena import Arena
+from aotc.graph.arena import Arena, rounded
 from aotc.graph.view import captured_by, op_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ Shape = Sequence["int | str | None"]
 
 VIEWS: Final = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators whose output is their first input, in other dims."""
-_PATTERN_ALIGNMENT: Final = 256
 _FIRST: Final = ((0, 0),)
 IN_PLACE: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
     **dict.fromkeys(
@@ -358,7 +358,10 @@ def _run_later(frame: Frame, patterns: Mapping[int, int], arena: Arena) -> list[
 
 
 class _Pattern:
-    """Places of buffers in one block: each in the smallest gap that fits, else at the end."""
+    """Places of buffers in one block: each in the smallest gap that fits, else at its end.
+
+    What is free behind the last buffer, as far as the block reaches by then, is a gap as well.
+    """
 
     def __init__(self) -> None:
         self.size = 0
@@ -367,19 +370,16 @@ class _Pattern:
     def take(self, name: str, size: int) -> None:
         if not size:
             return
-        # What a pattern aligns to.
-        size = -(-size // _PATTERN_ALIGNMENT) * _PATTERN_ALIGNMENT
-        end = best = 0
-        waste: int | None = None
+        size = rounded(size)
+        end = 0
+        gaps: list[tuple[int, int]] = []
         for start, length, _ in self._taken:
-            gap = start - end
-            if gap >= size and (waste is None or gap - size < waste):
-                waste, best = gap - size, end
+            gaps.append((start - end, end))
             end = start + length
-        place = best if waste is not None else end
+        fitting = [gap for gap in (*gaps, (self.size - end, end)) if gap[0] >= size]
+        place = min(fitting, key=lambda gap: gap[0])[1] if fitting else end
         self.size = max(self.size, place + size)
-        self._taken.append((place, size, name))
-        self._taken.sort()
+        insort(self._taken, (place, size, name))
 
     def give_back(self, name: str) -> None:
         self._taken = [item for item in self._taken if item[2] != name]

@@ -34,7 +34,7 @@ from aotc.graph.allocation import (
 from aotc.graph.arena import Arena
 from aotc.graph.polynomials import Point, Polynomial, fitted, total
 from aotc.graph.values import Data
-from aotc.graph.view import captured_values, made_values, subgraphs
+from aotc.graph.view import captured_values, every_node, made_values, subgraphs
 from aotc.graph.workspace import Call, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
 from aotc.session.inference import SHAPES_ALONE, with_outputs
@@ -170,6 +170,7 @@ def planned(
     model, weights, runs, made_calls = _profiled(request, inputs, domain, calls)
     if len(runs) < len(made_calls):
         return PlannedMemory(why_not="the profile of the session does not hold all of its runs")
+    _name_inlined(model.graph, runs[0])
     stated = decode(SessionSpec, request["session"]).threads
     graph = _read(model, weights, runs, stated or usable_cores() or 1)
     if graph is None:
@@ -459,6 +460,17 @@ def _width(kind: str) -> int:
     """Bytes of an element of a type as profiles spell it; 0 for text."""
     digits = "".join(letter for letter in kind if letter.isdigit())
     return _WIDTHS.get(kind) or (max(int(digits) // 8, 1) if digits and kind != "string" else 0)
+
+
+def _name_inlined(graph: onnx.GraphProto, events: Sequence[_Event]) -> None:
+    """Give nodes without a name, those of a function that was inlined, that of their execution."""
+    names = {node.name for node in every_node(graph)}
+    unnamed = [event for event in events if event.name not in names]
+    for node in graph.node:
+        if not node.name:
+            at = next((i for i, each in enumerate(unnamed) if each.op == node.op_type), None)
+            if at is not None:
+                node.name = unnamed.pop(at).name
 
 
 @record(kw_only=False)
