@@ -402,7 +402,6 @@ def _profiled(
         spec,
         providers=[CPU],
         weights_folder=weights,
-        threads=1,
         profile=Path("plan"),
         written=Path(_WRITTEN) if writes else None,
     )
