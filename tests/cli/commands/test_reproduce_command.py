@@ -156,6 +156,7 @@ def test_on_a_cpu_with_fewer_features(aotc: Command) -> None:
     assert ["native", "not", "built"] in shown
     assert ["portable", "different"] not in shown
     assert "differs" not in told.stdout
+    assert any(line[:1] == ["variants.native"] for line in shown)
 
 
 def test_another_model(aotc: Command) -> None:

@@ -9,7 +9,7 @@ from aotc.base.records import field, record
 from aotc.spec.answers import SameCalls
 from aotc.spec.attestations import ArtifactName, AttestReport, Instant
 from aotc.spec.codec import Bounds, Json, decode
-from aotc.spec.diff_report import DiffReport
+from aotc.spec.diff_report import Change, DiffReport
 from aotc.spec.payload import Finding, Sha256
 
 Reproduced = Literal["identical", "in-part", "same-answers"]
@@ -119,7 +119,8 @@ class ReproduceReport:
     host: Annotated[Mapping[str, str], "where it was built again"] = field(default_factory=dict)
     variants: tuple[VariantRebuilt, ...] = ()
     files: tuple[FileDifference, ...] = ()
-    diff: Annotated[DiffReport | None, "field by field, tensor by tensor; null: identical"] = None
+    fields: Annotated[tuple[Change, ...], "of aotc.json that differ, but for its files"] = ()
+    diff: Annotated[DiffReport | None, "by area, node and tensor; null: identical"] = None
     answers: Annotated[SameCalls | None, "of both; null: identical"] = None
     kept: Annotated[str, "where the rebuild is; empty: it was removed"] = ""
     attested: Annotated[AttestReport | None, "the attestation that was added"] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import dumps
 from typing import Final
 
 from aotc.base.text import duration
@@ -21,7 +22,8 @@ from aotc.report.sheet import (
     passed,
     short,
 )
-from aotc.report.sheets.differences import answers_facts, changes_table, weights_sheet
+from aotc.report.sheets.differences import answers_facts, nodes_text, weights_sheet
+from aotc.spec.codec import Json
 from aotc.spec.reproduction import (
     IN_WORDS,
     BuildEnvironment,
@@ -45,7 +47,7 @@ _TITLES: Final[dict[Outcome, str]] = {
 }
 # Characters of a value.
 _WIDEST: Final = 44
-_MOST_FILES: Final = 20
+_MOST: Final = 20
 
 
 def foreseen_view(rows: Sequence[NotReproduced], environment: BuildEnvironment) -> Sheet:
@@ -83,11 +85,20 @@ def reproduced_view(report: ReproduceReport) -> Sheet:
                 )
                 for each in report.files
             ],
-            limit=_MOST_FILES,
+            limit=_MOST,
         ),
     ]
     if report.diff is not None:
-        sheet += [changes_table(report.diff, _WIDEST), *weights_sheet(report.diff.weights)]
+        sheet.append(
+            Table(
+                "fields of aotc.json that differ",
+                ("recorded", "rebuilt"),
+                [(each.what, _value(each.a), _value(each.b)) for each in report.fields],
+                limit=_MOST,
+            )
+        )
+        nodes = [(each.variant, text) for each in report.diff.nodes for text in nodes_text(each)]
+        sheet += [Table("nodes that differ", ("",), nodes), *weights_sheet(report.diff.weights)]
     if report.answers is not None:
         sheet.append(answers_facts(report.answers))
         sheet.append(
@@ -125,6 +136,13 @@ def _environment(about: BuildEnvironment) -> list[tuple[str, str]]:
 
 def _not_reproduced(rows: Sequence[NotReproduced]) -> Table:
     return Table("not compared, or not to be the same", ("",), [(e.what, e.why) for e in rows])
+
+
+def _value(value: Json) -> str:
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else dumps(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
 def _variant(each: VariantRebuilt) -> Result:

@@ -45,6 +45,7 @@ from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_path
 from aotc.tools.diff.artifacts import diff
+from aotc.tools.diff.opened_artifact import changes_of
 from aotc.tools.reproduce.recorded import (
     Foreseen,
     GivenAgain,
@@ -286,8 +287,8 @@ def _compared(
     if both.recorded.id == both.rebuilt.authentic.id:
         same = (VariantRebuilt(name=each.name, outcome="identical") for each in before.variants)
         return replace(report, variants=tuple(same))
-    fields, answers = _fields(both), _answers(both, work)
-    variants = tuple(_variants(before, after, fields))
+    compared, answers = _by_area(both), _answers(both, work)
+    variants = tuple(_variants(before, after, compared))
     kept = {each.name for each in variants if each.outcome in ("identical", "equal")}
     files = tuple(_files(both, foreseen, kept))
     outcome: Outcome = "different"
@@ -300,12 +301,18 @@ def _compared(
         ):
             outcome = "in-part"
     return replace(
-        report, outcome=outcome, variants=variants, files=files, answers=answers, diff=fields
+        report,
+        outcome=outcome,
+        variants=variants,
+        files=files,
+        fields=changes_of(before, after, without=("files",)),
+        answers=answers,
+        diff=compared,
     )
 
 
-def _fields(both: _Both) -> DiffReport:
-    """What differs by area, field and tensor; not who signed, nor what was measured."""
+def _by_area(both: _Both) -> DiffReport:
+    """What differs by area, node and tensor; not who signed, nor what was measured."""
     found = diff(both.place, both.rebuilt.folder, run=False)
     signed = AreaDiff(area="trust", status="not-compared", reason="every build has another key")
     areas = (signed if each.area == "trust" else each for each in found.areas)
