@@ -58,6 +58,7 @@ def both_ways(
     given: Arrays | None = None,
     relations: Sequence[Relation] = (),
     level: Optimization = "all",
+    limit: int | None = None,
 ) -> BothWays:
     """Plan and observe `model`, with its weights in a file of `folder`.
 
@@ -88,6 +89,7 @@ def both_ways(
         "session": encode(spec),
         "weights": str(folder),
         "model": str(path),
+        "limit": limit,
     }
     before = Path.cwd()
     os.chdir(folder)

@@ -96,6 +96,17 @@ def test_live_memory_is_a_sum_of_products_of_dims(tmp_path: Path) -> None:
     assert (largest.op, plan.unknown) == ("MatMul", 0)
 
 
+def test_the_curve_has_the_first_size_above_a_limit(tmp_path: Path) -> None:
+    made = model([helper.make_node("Exp", ["x"], ["y"])], {"x": ["rows", 64]}, ["y"])
+    # A row takes 256 bytes; chunks of less than half a region are as large as what they hold.
+    plan = both_ways(made, {"rows": (1, 2, 2000)}, tmp_path, limit=256 * 777).plan
+    above = [point for point in plan.curve if point.bytes > 256 * 777]
+    assert above[0].sizes == {"rows": 778}
+    assert [point.sizes["rows"] for point in plan.curve] == sorted(
+        point.sizes["rows"] for point in plan.curve
+    )
+
+
 def random_model(seed: int) -> onnx.ModelProto:
     """Up to eleven nodes that repeat, join and cut, so that buffers have many sizes."""
     draw = random.Random(seed)

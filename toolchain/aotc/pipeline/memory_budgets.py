@@ -11,7 +11,7 @@ from aotc.graph.partition.budgets import Judged
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.gates import judge_together
 from aotc.pipeline.types import ProvenModel
-from aotc.spec.evidence import VariantEvidence
+from aotc.spec.evidence import ObservedMemory, VariantEvidence
 from aotc.spec.memory import PlannedMemory, PlannedRun
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Budgets
@@ -72,6 +72,15 @@ def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcE
         if breach is not None:
             found.append(breach)
     return found
+
+
+def room_for_call(state: BuildState, observed: ObservedMemory | None) -> int | None:
+    """What a budget of memory leaves to each of the calls at once; None: there is no limit."""
+    budgets = state.context.profile.budgets
+    if budgets.peak_memory_bytes is None or observed is None or observed.after_load is None:
+        return None
+    left = budgets.peak_memory_bytes - observed.after_load.resident
+    return max(left, 0) // budgets.concurrency
 
 
 def process_bytes(variant: VariantEvidence, peak: int, calls: int) -> int | None:

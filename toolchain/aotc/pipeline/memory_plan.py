@@ -53,6 +53,8 @@ _KERNEL: Final = "_kernel_time"
 # Buffers that are named at the peak, and points of the curve.
 _NAMED: Final = 8
 _POINTS: Final = 9
+# Of the way between sizes, where a limit is looked for.
+_STEPS: Final = 1 << 12
 _WIDTHS: Final = {"float": 4, "double": 8, "bool": 1, "string": 0}
 Shape = tuple[int, ...]
 
@@ -137,7 +139,8 @@ class _Graph:
 def plan_job(request: Json) -> Json:
     """In a worker of its own: the plan of the variant that `request` describes.
 
-    Beside what `observe_job` takes, `domain` is that of the variant.
+    Beside what `observe_job` takes, `domain` is that of the variant, and `limit` bytes in use at
+    which the curve has a point, the first size that is above it.
     """
     inputs = [decode(Value, item) for item in request["inputs"]]
     domain = decode(Domain, request["domain"])
@@ -185,6 +188,11 @@ def planned(
         shape_of = rules.at(sizes)
         return simulate(graph.frame(shape_of), graph.arena(constants))
 
+    curve = {tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}
+    if request.get("limit") is not None and curve:
+        limit = request["limit"]
+        if above := _first_above(domain, limit, lambda sizes: at(sizes).peak):
+            curve[tuple(above.items())] = at(above).peak
     tried = {name: sizes for name, sizes, _ in calls}
     wanted = [*tried.items()]
     corners = [domain.corner(which) for which in ("least", "opt", "max")] if domain.dims else []
@@ -200,7 +208,9 @@ def planned(
         at=tuple(_planned_run(name, sizes, at(sizes)) for name, sizes in wanted),
         live=live,
         unknown=unknown,
-        curve=tuple(CurvePoint(sizes=sizes, bytes=at(sizes).peak) for sizes in _diagonal(domain)),
+        curve=tuple(
+            CurvePoint(sizes=dict(sizes), bytes=peak) for sizes, peak in sorted(curve.items())
+        ),
     )
 
 
@@ -340,17 +350,37 @@ class _Rules:
 def _diagonal(domain: Domain) -> list[dict[str, int]]:
     """Sizes from the smallest to the largest, all dims growing at once."""
     found: list[dict[str, int]] = []
-    if all(dim.least == dim.max for dim in domain.dims.values()):
-        return found
-    for step in range(_POINTS):
-        sizes = {}
-        for name, dim in domain.dims.items():
-            size = dim.least + round((dim.max - dim.least) * step / (_POINTS - 1))
-            sizes[name] = next((s for s in range(size, dim.max + 1) if dim.accepts(s)), dim.max)
-        sizes = domain.complete(sizes)
-        if sizes not in found:
-            found.append(sizes)
+    if any(dim.least != dim.max for dim in domain.dims.values()):
+        for step in range(_POINTS):
+            sizes = _between(domain, step / (_POINTS - 1))
+            if sizes not in found:
+                found.append(sizes)
     return found
+
+
+def _between(domain: Domain, share: float) -> dict[str, int]:
+    """The sizes at a share of the way from the smallest to the largest, or the next that run."""
+    sizes = {}
+    for name, dim in domain.dims.items():
+        size = dim.least + round((dim.max - dim.least) * share)
+        sizes[name] = next((s for s in range(size, dim.max + 1) if dim.accepts(s)), dim.max)
+    return domain.complete(sizes)
+
+
+def _first_above(
+    domain: Domain, limit: int, peak_at: Callable[[Mapping[str, int]], int]
+) -> dict[str, int] | None:
+    """The first sizes on that way whose peak is above `limit`; None: none, or the smallest ones."""
+    low, high = 0, _STEPS
+    if peak_at(_between(domain, 0)) > limit or peak_at(_between(domain, 1)) <= limit:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if peak_at(_between(domain, middle / _STEPS)) > limit:
+            high = middle
+        else:
+            low = middle
+    return _between(domain, high / _STEPS)
 
 
 # What ONNX Runtime says of the graph: the graph itself, its order, and shapes.
@@ -372,7 +402,6 @@ def _profiled(
         spec,
         providers=[CPU],
         weights_folder=weights,
-        threads=1,
         profile=Path("plan"),
         written=Path(_WRITTEN) if writes else None,
     )

@@ -10,7 +10,7 @@ from aotc.base.records import replace
 from aotc.base.text import size
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.lower import variant_request
-from aotc.pipeline.memory_budgets import plan_findings
+from aotc.pipeline.memory_budgets import plan_findings, room_for_call
 from aotc.pipeline.prove import compared_references, compared_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.spec.codec import Json, decode, encode
@@ -36,7 +36,7 @@ def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> list[Proven
     with state.clock.stage("observe"):
         for item in proven:
             memory = observed_memory(item.lowered, state, mixed_calls=_CALLS, seconds=seconds)
-            plan = planned_memory(item.lowered, state)
+            plan = planned_memory(item.lowered, state, memory)
             evidence = replace(item.evidence, memory=memory, planned=plan)
             found.append(replace(item, evidence=evidence))
     return found
@@ -62,13 +62,18 @@ def observed_memory(
     return ObservedMemory(why_not=why_not) if why_not else decode(ObservedMemory, value)
 
 
-def planned_memory(lowered: LoweredModel, state: BuildState) -> PlannedMemory | None:
-    """The memory plan of a variant; None if this host cannot run it, or it has no sizes to run."""
+def planned_memory(
+    lowered: LoweredModel, state: BuildState, observed: ObservedMemory | None
+) -> PlannedMemory | None:
+    """The memory plan of a variant; None if this host cannot run it, or it has no sizes to run.
+
+    It tells at which size a budget of memory is exceeded, beside what was `observed` of a load.
+    """
     request = _request(lowered, state)
     if request is None:
         return None
     domain = lowered.partitioned.claimed.optimized.specialized.sizes
-    request["domain"] = encode(domain)
+    request |= {"domain": encode(domain), "limit": room_for_call(state, observed)}
     value, why_not = _of_job("aotc.pipeline.memory_plan:plan_job", request, "plan", state)
     return PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
 
