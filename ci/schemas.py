@@ -33,6 +33,7 @@ from aotc.spec.manifest import Manifest
 from aotc.spec.profile import Profile
 from aotc.spec.profile_files import data_folder
 from aotc.spec.reports import ParityDebugReport
+from aotc.spec.reproduction import ReproduceReport
 from aotc.spec.run_report import RunReport
 from aotc.spec.target import Target
 from aotc.spec.traffic import TelemetryReport
@@ -88,6 +89,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "merge", command_reports.MergeReport),
     ("manifests", "exported", command_reports.Exported),
     ("manifests", "attest", attestations.AttestReport),
+    ("manifests", "reproduce", ReproduceReport),
     ("manifests", "profile-check", command_reports.CheckReport),
     ("manifests", "init", init_report.InitReport),
     ("manifests", "check-models", CheckModelsReport),

@@ -23,6 +23,7 @@ _STATEMENTS: Final[dict[Usage, str]] = {
     "evidence": "what was measured, and is not reproducible",
     "approval": "it may be used in a channel, until a date",
     "qualification": "it was accepted on a target",
+    "reproduction": "somebody else built it again, with the same bytes",
 }
 
 

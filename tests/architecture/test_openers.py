@@ -101,6 +101,14 @@ OTHERS = {
     "tools/learn_costs.py": {"onnx.load"},
     "tools/merged_payload.py": {"onnx.load", "shutil.copyfile"},
     "tools/model_sandbox.py": {"(artifact / MANIFEST).read_bytes"},
+    # RECORDs of distributions among them.
+    "tools/reproduce/recorded_environment.py": {
+        "(package / _VERSIONS).read_text",
+        "distribution.read_text",
+        "each.read_text",
+        "found.read_text",
+        "report.read_text",
+    },
     "tools/smallest_failing.py": {"shutil.copyfile"},
     "trust/sealing.py": {"(folder / MANIFEST).read_bytes"},
     # From a store, whose files were verified; weights, mapped; and the archive in a plain file.

@@ -74,6 +74,7 @@ STREAMS = {
     ("cli/commands/base.py", "respond", 2): "given to `show` and `may_be_lost`",
     ("cli/commands/base.py", "bars", 1): "asks whether it is a terminal",
     ("cli/commands/build.py", "_tell_unproven", 2): "given to `write_lines` and `may_be_lost`",
+    ("cli/commands/reproduce.py", "_tell", 2): "given to `show_sheet` and `may_be_lost`",
     (
         "cli/commands/fleet/build_fleet.py",
         "_tell",

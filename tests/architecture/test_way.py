@@ -10,8 +10,8 @@ from pathlib import Path
 from repository import ROOT
 
 # Files, and climbs: lower them where a change shortens a way. One of them captures and answers what
-# a framework has, and two observe the memory of what was built.
-LONGEST = {"model": (61, 41), "request": (26, 20)}
+# a framework has, and four observe, plan and judge the memory of what was built.
+LONGEST = {"model": (63, 43), "request": (27, 21)}
 
 
 def ways(toolchain: Path) -> dict[str, tuple[int, int]]:

@@ -129,7 +129,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     kinds = package / "spec" / "attestation_kinds.py"
     add_row(kinds, "_ROWS", kind)
     kinds.write_text(
-        kinds.read_text("utf-8").replace('"qualification"]', '"qualification", "audit"]')
+        kinds.read_text("utf-8").replace('"reproduction"\n', '"reproduction", "audit"\n')
     )
     with (package / "spec" / "command_reports.py").open("a", encoding="utf-8") as file:
         file.write(f"\n\n{report}")

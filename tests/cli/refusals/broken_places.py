@@ -36,6 +36,8 @@ ROWS: Mapping[str, str] = {
     "verify": "{in}/made.aotc --key {in}/key.pub",
     "inspect": "{in}/made.aotc",
     "debug parity": "{in}/made.aotc --model {in}/model.onnx",
+    "reproduce": "{in}/made.aotc --model {in}/model.onnx --trust {in}/key.pub --here "
+    "-o {out}/new-rebuilt.aotc",
     "diff": "{in}/made.aotc {in}/made.aotc --html {out}/new.html",
     "run": "{in}/made.aotc --key {in}/key.pub --output-dir {out}/newdir --metrics {out}/newer.json",
     "bench": "{in}/made.aotc --key {in}/key.pub --runs 2",

@@ -363,7 +363,7 @@ READS = tuple(
     if ("{in}" in row or "{out}" in row) and not name.startswith("store ")
 )
 # They build or time; what they do otherwise, others do as well.
-SLOW = ("check-models", "bench", "fleet build", "fleet upgrade")
+SLOW = ("check-models", "bench", "fleet build", "fleet upgrade", "reproduce")
 # The same for a build, where it ends well or just as in another place.
 BUILT = (*SLOW, "build")
 

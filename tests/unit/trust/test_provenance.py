@@ -26,6 +26,7 @@ from aotc.host.probe import probe
 from aotc.spec.codec import decode
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
+from aotc.spec.target import Target
 from aotc.spec.versions import VERSION
 from aotc.trust import key_files, provenance
 from aotc.trust.key_loading import load_private
@@ -48,6 +49,7 @@ def gathered(**changes: Any) -> provenance.Materials:
         "started": STARTED,
         "options": {"tune": False},
         "host": probe(gpus=False),
+        "target": dataclasses.replace(probe(gpus=False), description="mine", extra={"a": "b"}),
         "source_sha256": "ab" * 32,
         "cached": False,
         "data": {},
@@ -98,7 +100,9 @@ def test_external_parameters_are_what_the_user_chose(manifest: Manifest) -> None
     asked = said(manifest, gathered())["buildDefinition"]["externalParameters"]
     assert asked["profile"] == manifest.profile
     assert asked["model"] == "linear.onnx"
+    described = asked["target"].pop("described")
     assert asked["target"] == {"name": "host", "sha256": "0" * 64}
+    assert decode(Target, described) == probe(gpus=False)
     assert asked["options"] == {"dims": {"batch": "8"}, "tune": False}
     assert asked["version"] == "1.4.0"
 
@@ -121,6 +125,60 @@ def test_a_library_is_named_by_the_digest_of_its_record(manifest: Manifest) -> N
         assert found[name]["uri"] == f"pkg:pypi/{name}@{metadata.version(name)}"
         assert found[name]["annotations"]["version"] == metadata.version(name)
     assert "pytest" not in found
+
+
+def test_the_environment_has_the_files_of_every_package(manifest: Manifest) -> None:
+    """By digests that are the same for a wheel, and for whatever installed it."""
+    internal = said(manifest, gathered())["buildDefinition"]["internalParameters"]
+    packages = {each["name"]: each for each in internal["environment"]["packages"]}
+    assert {"onnx", "onnxruntime", "numpy", "protobuf", "typer", "rich"} <= set(packages)
+    assert "pytest" not in packages
+    for name, each in packages.items():
+        assert each["version"] == metadata.version(name)
+        record = metadata.distribution(name).read_text("RECORD") or ""
+        assert each["contents"] == provenance.contents_digest(record) != ""
+
+
+def record_of(*rows: str) -> str:
+    return "".join(f"{row}\r\n" for row in rows)
+
+
+def test_what_an_installer_writes_is_no_part_of_a_packages_files() -> None:
+    files = ("thing.py,sha256=abc,3", "thing-1.0.dist-info/METADATA,sha256=def,9")
+    digest = provenance.contents_digest(record_of(*files, "thing-1.0.dist-info/RECORD,,"))
+    assert len(digest) == 64
+    for further in (
+        "../../../bin/thing,sha256=x,1",
+        "__pycache__/thing.cpython-311.pyc,,",
+        "thing-1.0.dist-info/INSTALLER,sha256=x,4",
+        "thing-1.0.dist-info/direct_url.json,sha256=x,4",
+        "thing-1.0.dist-info/uv_cache.json,sha256=x,4",
+    ):
+        assert provenance.contents_digest(record_of(further, *reversed(files))) == digest
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ("thing.py,sha256=abd,3", "thing-1.0.dist-info/METADATA,sha256=def,9"),
+        ("other.py,sha256=abc,3", "thing-1.0.dist-info/METADATA,sha256=def,9"),
+        ("thing.py,sha256=abc,3",),
+        (
+            "thing.py,sha256=abc,3",
+            "thing-1.0.dist-info/METADATA,sha256=def,9",
+            "thing.pth,sha256=x,1",
+        ),
+    ],
+)
+def test_other_files_are_another_package(rows: tuple[str, ...]) -> None:
+    files = ("thing.py,sha256=abc,3", "thing-1.0.dist-info/METADATA,sha256=def,9")
+    found = provenance.contents_digest(record_of(*rows))
+    assert found not in ("", provenance.contents_digest(record_of(*files)))
+
+
+@pytest.mark.parametrize("rows", [(), ("thing.py,,",), ("thing.py,md5=abc,3",)])
+def test_files_without_a_digest_have_none(rows: tuple[str, ...]) -> None:
+    assert provenance.contents_digest(record_of(*rows)) == ""
 
 
 def test_a_provider_s_libraries_count_where_a_variant_uses_it(manifest: Manifest) -> None:

@@ -133,7 +133,7 @@ BAD = [
     (change("rules.0.require.0.signers", ["nobody"]), "'nobody' is not an id of this policy"),
     (change("rules.0.require.0.signers", ["ops"]), "'ops' does not have the usage 'oms'"),
     (change("rules.0.require.0.predicate", "vibes"), "is none of: oms"),
-    (change("rules.0.require.0.builders", ["x"]), "builders is for provenance only"),
+    (change("rules.0.require.0.builders", ["x"]), "builders is for provenance and"),
     (change("rules.0.require.0.channel", "prod"), "channel is for approval only"),
     (change("rules.0.require.0.target", "this"), "target is for qualification only"),
     (change("rules.0.require.0.max_age", 3), "oms does not say when it was made"),

@@ -21,9 +21,7 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, cannot_use
-from aotc.base.files.folders import PRIVATE, cache_folder
 from aotc.base.files.locks import locked
-from aotc.base.files.ownership import Unsafe, open_folder
 from aotc.base.files.reading import file_sha256, open_plain, read_at_most
 from aotc.base.files.replacing import erase
 from aotc.base.files.writing import write_atomically
@@ -37,19 +35,17 @@ from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU, RUNTIME_MINORS, RUNTIMES
 from aotc.spec.upgrade import InstalledPackage, RuntimeEnvironment
 from aotc.spec.versions import VERSION, release
+from aotc.tools.environments import MAKE_SECONDS, PYTHON, environments_folder, run_program
 
 _VERSION: Final = re.compile(r"\d{1,4}(\.\d{1,8}){1,3}((a|b|rc)\d+)?(\.(post|dev)\d+)?")
-_PYTHON: Final = Path("bin") / "python"
 _ASKING: Final = (
     "import json; from aotc.fleet.runtimes import describe; print(json.dumps(describe()))"
 )
 _DONE: Final = "environment.json"
-_SHOWN_LINES: Final = 4
 _MAX_TEXT: Final = 1 << 20
-_MAKE_SECONDS: Final = 1800.0
 _ASK_SECONDS: Final = 300.0
 # Another call may be downloading.
-_WAIT_SECONDS: Final = _MAKE_SECONDS
+_WAIT_SECONDS: Final = MAKE_SECONDS
 _WHEEL_FIX: Final = (
     "Name the file of a wheel of {0} for Python {1} on this machine, or a version of it."
 )
@@ -98,8 +94,8 @@ def runtime_of(stated: str, *, force: bool = False) -> tuple[Runtime, tuple[Find
     if not stated or stated == installed_versions((_distribution(),)).get(_distribution()):
         versions, stamp = _described(None)
         runtime = Runtime(about=RuntimeEnvironment(versions=versions), stamp=stamp)
-    elif (place / _PYTHON).exists():
-        python = str((place / _PYTHON).absolute())
+    elif (place / PYTHON).exists():
+        python = str((place / PYTHON).absolute())
         versions, stamp = _described(python)
         about = RuntimeEnvironment(stated=stated, versions=versions, reused=True)
         runtime = Runtime(about=about, python=python, stamp=stamp)
@@ -216,9 +212,9 @@ def _made(stated: str, wanted: _Wanted) -> Runtime:
             "visible": list(visible),
         }
     )
-    root = _root()
+    root = environments_folder()
     folder = root / key[:24]
-    python = str(folder / _PYTHON)
+    python = str(folder / PYTHON)
     try:
         with locked(root / f"{key[:24]}.lock", seconds=_WAIT_SECONDS):
             known = _known(folder)
@@ -244,24 +240,6 @@ def _made(stated: str, wanted: _Wanted) -> Runtime:
         ) from None  # fmt: skip
     about = replace(known, stated=stated, versions=versions)
     return Runtime(about=about, python=python, stamp=stamp)
-
-
-def _root() -> Path:
-    """The folder of environments, which only this user may change; raises AOTC-I191."""
-    cache = cache_folder()
-    if cache is None:
-        raise AotcError("AOTC-I191", "this user has no home folder for environments")
-    root = cache / "aotc" / "environments"
-    try:
-        os.close(open_folder(root, (os.geteuid(),), make=PRIVATE))
-    except OSError as error:
-        raise cannot_use(
-            error, "the folder of environments", str(root), "AOTC-I191",
-            when_full="the disk is full", further_fix="Or point XDG_CACHE_HOME elsewhere.",
-        ) from None  # fmt: skip
-    except Unsafe as error:
-        raise error.refusal("AOTC-I191", "the folder of environments", "XDG_CACHE_HOME") from None
-    return root
 
 
 def _known(folder: Path) -> RuntimeEnvironment | None:
@@ -290,7 +268,7 @@ def _install(
     folder: Path, wanted: _Wanted, stated: str, visible: tuple[str, ...]
 ) -> tuple[InstalledPackage, ...]:
     """Make the environment; what was installed into it.  Raises AOTC-I191 and I192."""
-    python = str(folder / _PYTHON)
+    python = str(folder / PYTHON)
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], stated)
     packages = Path(
         _run(
@@ -335,38 +313,19 @@ def _installed(report: Path) -> list[InstalledPackage]:
 
 
 def _run(arguments: list[str], stated: str) -> str:
-    """What a program prints; raises AOTC-I191, or I192 where pip says that a wheel is not for here.
-
-    What pip says goes into `found`, without the warnings before it.
-    """
+    """As `run_program`; raises I192, too, where pip says that a wheel is not for here."""
     try:
-        ended = subprocess.run(
-            arguments,
-            env=for_interpreter(os.environ),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_MAKE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        return run_program(arguments, stated)
+    except AotcError as error:
+        if "is not a supported wheel on this platform" not in error.found:
+            raise
         raise AotcError(
-            "AOTC-I191",
-            "the environment cannot be made",
+            "AOTC-I192",
+            "the wheel is for another platform",
             where=stated,
-            found=f"not done after {_MAKE_SECONDS:g} s",
+            found=error.found,
+            fix=_WHEEL_FIX.format(_distribution(), platform.python_version()),
         ) from None
-    if not ended.returncode:
-        return ended.stdout
-    said = [line.strip() for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-    errors = [line for line in said if line.startswith("ERROR")] or said
-    found = " | ".join(errors[-_SHOWN_LINES:])[:1000]
-    if "is not a supported wheel on this platform" in found:
-        fix = _WHEEL_FIX.format(_distribution(), platform.python_version())
-        raise AotcError(
-            "AOTC-I192", "the wheel is for another platform", where=stated, found=found, fix=fix
-        )
-    raise AotcError("AOTC-I191", "the environment cannot be made", where=stated, found=found)
 
 
 def _described(python: str | None, own: Path | None = None) -> tuple[ToolVersions, str]:

@@ -10,10 +10,12 @@ from aotc.base.records import replace
 from aotc.base.text import size
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.lower import variant_request
+from aotc.pipeline.memory_budgets import plan_findings
 from aotc.pipeline.prove import compared_references, compared_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Evidence, MixedCalls, ObservedMemory
+from aotc.spec.memory import PlannedMemory
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import REPEATED
 
@@ -34,7 +36,9 @@ def observe_all(proven: Sequence[ProvenModel], state: BuildState) -> list[Proven
     with state.clock.stage("observe"):
         for item in proven:
             memory = observed_memory(item.lowered, state, mixed_calls=_CALLS, seconds=seconds)
-            found.append(replace(item, evidence=replace(item.evidence, memory=memory)))
+            plan = planned_memory(item.lowered, state)
+            evidence = replace(item.evidence, memory=memory, planned=plan)
+            found.append(replace(item, evidence=evidence))
     return found
 
 
@@ -50,6 +54,27 @@ def observed_memory(
     With `mixed_calls`, so many calls of mixed sizes follow, or as many as `seconds` allow.  What
     ends the job, such as a crash in the sandbox, is told as why nothing is known.
     """
+    request = _request(lowered, state)
+    if request is None:
+        return None
+    request |= {"mixed_calls": mixed_calls, "seconds": seconds}
+    value, why_not = _of_job("aotc.session.observed_memory:observe_job", request, "observe", state)
+    return ObservedMemory(why_not=why_not) if why_not else decode(ObservedMemory, value)
+
+
+def planned_memory(lowered: LoweredModel, state: BuildState) -> PlannedMemory | None:
+    """The memory plan of a variant; None if this host cannot run it, or it has no sizes to run."""
+    request = _request(lowered, state)
+    if request is None:
+        return None
+    domain = lowered.partitioned.claimed.optimized.specialized.sizes
+    request["domain"] = encode(domain)
+    value, why_not = _of_job("aotc.pipeline.memory_plan:plan_job", request, "plan", state)
+    return PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
+
+
+def _request(lowered: LoweredModel, state: BuildState) -> Json:
+    """What a worker is told of a variant and its calls; None if this host cannot run any."""
     if lowered.why_not_run:
         return None
     runs = compared_runs(lowered.analyzed, lowered.plan)
@@ -60,32 +85,39 @@ def observed_memory(
             sized.setdefault(tuple(sorted(reference["wanted"].items())), reference)
     if not sized:
         return None
-    analyzed, plan = lowered.analyzed, lowered.plan
-    request = {
+    analyzed = lowered.analyzed
+    return {
         **variant_request(lowered, state.context),
+        "variant": lowered.plan.name,
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
         "references": list(sized.values())[:_SIZES],
-        "mixed_calls": mixed_calls,
-        "seconds": seconds,
     }
-    where = f"variant {plan.name}"
+
+
+def _of_job(job: str, request: Json, what: str, state: BuildState) -> tuple[Json, str]:
+    """What a job of a variant answers, or why it does not."""
+    variant = request["variant"]
     try:
         result = state.workers.run(
-            "aotc.session.observed_memory:observe_job",
+            job,
             request,
-            folder=state.work / f"observe-{plan.name}",
-            where=where,
+            folder=state.work / f"{what}-{variant}",
+            where=f"variant {variant}",
         )
     except AotcError as error:
-        return ObservedMemory(why_not=error.line()[:500])
-    return decode(ObservedMemory, result.value)
+        return None, error.line()[:500]
+    return result.value, ""
 
 
 def memory_findings(evidence: Evidence) -> tuple[Finding, ...]:
-    """AOTC-M015 where ONNX Runtime gave no statistics, and M016 where memory grew."""
-    found = []
+    """Where memory is not known, grows, or is not as planned.
+
+    AOTC-M015 where ONNX Runtime gave no statistics, M016 where memory grew, M010 and M011 of plans.
+    """
+    found: list[Finding] = []
     for variant in evidence.variants:
+        found += plan_findings(variant)
         if variant.memory is None:
             continue
         where = f"variant {variant.name}"

@@ -343,7 +343,7 @@ def manifest_of(
         profile=profile,
         profile_sha256=canonical_sha256(profile),
         target=context.target.name,
-        target_sha256=canonical_sha256(_target_traits(context.target)),
+        target_sha256=traits_sha256(context.target),
         toolchain=Toolchain(
             aotc=VERSION,
             python=platform.python_version(),
@@ -386,17 +386,19 @@ def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _target_traits(target: Target) -> Json:
-    """What of the target decides the artifact, without the versions that a probed host has."""
-    return encode(
-        Target(
-            schema=target.schema,
-            name=target.name,
-            os=target.os,
-            architecture=target.architecture,
-            libc=target.libc,
-            isa=target.isa,
-            compute_capabilities=target.compute_capabilities,
+def traits_sha256(target: Target) -> str:
+    """Of what of the target decides the artifact, without the versions that a probed host has."""
+    return canonical_sha256(
+        encode(
+            Target(
+                schema=target.schema,
+                name=target.name,
+                os=target.os,
+                architecture=target.architecture,
+                libc=target.libc,
+                isa=target.isa,
+                compute_capabilities=target.compute_capabilities,
+            )
         )
     )
 

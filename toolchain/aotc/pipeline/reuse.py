@@ -306,10 +306,14 @@ def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
 @cache
 def source_digest() -> str:
     """The digest of all source files: passes decide the bytes too, beyond the version."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256(f"{VERSION} {MANIFEST_SCHEMA}".encode())
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
+    return sources_digest(Path(__file__).parents[1], VERSION, MANIFEST_SCHEMA)
+
+
+def sources_digest(package: Path, version: str, manifest: str) -> str:
+    """That of the aotc in the folder `package`, of this version, which writes that manifest."""
+    digest = hashlib.sha256(f"{version} {manifest}".encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -67,6 +67,7 @@ _CONTEXT: Final = "ep.context_file_path"
 # In a manifest: the folder of a variant's weights.
 WEIGHTS_PLACEHOLDER: Final = "${weights}"
 _RECORD_PLACEMENT: Final = "session.record_ep_graph_assignment_info"
+_WRITTEN_WEIGHTS: Final = "session.optimized_model_external_initializers"
 _SHRINK: Final = "memory.enable_memory_arena_shrinkage"
 _PARALLEL_PACKING: Final = "session.prepack.enable_parallel"
 
@@ -182,6 +183,7 @@ def create_session(
     compiles: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     profile: Path | None = None,
+    written: Path | None = None,
     custom_ops: Sequence[Path] | None = None,
     as_listed: bool = False,
 ) -> ort.InferenceSession:
@@ -194,6 +196,7 @@ def create_session(
     `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
     further options of providers, by such names, that are this process's own.  With `profile`, which
     begins the file's path, every run is profiled until `end_profiling` says which file it is.
+    The graph as it is run is `written` to a file, with its weights beside it.
     `custom_ops` are libraries of operators to register (None: those of the process).
     With `as_listed` nodes run in the order of the graph as far as they can, and Shape at once: by
     default what only reads a value may run last, and all such values are kept until then.
@@ -216,6 +219,10 @@ def create_session(
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
+        if written is not None:
+            options.optimized_model_filepath = str(written)
+            for key, value in (("file_name", written.name + ".bin"), ("min_size_in_bytes", "1024")):
+                options.add_session_config_entry(f"{_WRITTEN_WEIGHTS}_{key}", value)
         stated = provider_settings(
             spec,
             providers,

@@ -21,7 +21,9 @@ from aotc.spec.versions import is_newer
 BUNDLE_SUFFIX: Final = ".sigstore.json"
 
 # What a policy allows a key to sign, and what a rule requires; file names begin with it.
-Usage = Literal["oms", "provenance", "sbom", "evidence", "approval", "qualification"]
+Usage = Literal[
+    "oms", "provenance", "sbom", "evidence", "approval", "qualification", "reproduction"
+]
 
 
 @record
@@ -112,6 +114,14 @@ _ROWS: Final = (
         predicate_type="urn:aotc:qualification:v1",
         record="aotc.spec.attestations:Qualification",
         summary="aotc.tools.inspect:qualification",
+        made_at=("issued_at",),
+        artifact_id=("artifact", "id"),
+    ),
+    AttestationKind(
+        usage="reproduction",
+        predicate_type="urn:aotc:reproduction:v1",
+        record="aotc.spec.reproduction:Reproduction",
+        summary="aotc.spec.reproduction:summary",
         made_at=("issued_at",),
         artifact_id=("artifact", "id"),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record
+from aotc.spec.memory import PlannedMemory
 from aotc.spec.precision import (
     BlockSettings,
     Form,
@@ -457,6 +458,9 @@ class VariantEvidence:
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
     memory: Annotated[
         ObservedMemory | None, "as observed apart from the proof; None: it was not"
+    ] = None
+    planned: Annotated[
+        PlannedMemory | None, "the memory plan of its graph as this host loads it; None: no plan"
     ] = None
 
 

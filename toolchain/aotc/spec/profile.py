@@ -100,6 +100,12 @@ class Budgets:
     artifact_bytes: Annotated[Bytes | None, "payload, in bytes"] = None
     load_seconds: Annotated[float | None, "creation of one variant's session, in seconds"] = None
     peak_memory_bytes: Annotated[Bytes | None, "resident, at the largest shape, in bytes"] = None
+    device_memory_bytes: Annotated[
+        Bytes | None, "of a GPU, that a variant takes with its calls, in bytes"
+    ] = None
+    concurrency: Annotated[
+        Annotated[int, Bounds(1)], "calls at once for which budgets of memory are judged"
+    ] = 1
     providers: Annotated[Mapping[str, ProviderBudget], "by execution provider"] = field(
         default_factory=dict
     )

@@ -21,6 +21,7 @@ from aotc.spec.evidence import (
     VariantEvidence,
 )
 from aotc.spec.manifest import Capture, ControlPath, Randomness
+from aotc.spec.memory import PlannedMemory
 from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.precision import OutputGate, Tolerance, Traffic
 from aotc.spec.shapes import Domain
@@ -322,6 +323,7 @@ class VariantSummary:
     observed: Annotated[ObservedMemory | None, "memory as observed at build; None: it was not"] = (
         None
     )
+    planned: Annotated[PlannedMemory | None, "its memory plan; None: there is none"] = None
     timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
     against_keep: Annotated[AgainstKeep | None, "beside the same variant in keep"] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None

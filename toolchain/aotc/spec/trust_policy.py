@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Final, Literal, Protocol, runtime_checkable
 
 from aotc.base.records import field, record
 from aotc.spec.attestation_kinds import KINDS, Usage
@@ -94,6 +94,9 @@ class Match:
     channel: Annotated[str, "pattern of the channel; an empty one matches no channel"] = "*"
 
 
+_OF_ADDED: Final[Mapping[str, Usage]] = {"channel": "approval", "target": "qualification"}
+
+
 @record
 class Requirement:
     """One kind of attestation that is required, and who must sign it."""
@@ -103,7 +106,9 @@ class Requirement:
         tuple[str, ...], Bounds(1), "ids of keys, authorities or identities of this policy"
     ]
     threshold: Annotated[int, Bounds(1), "distinct public keys that must have signed"] = 1
-    builders: Annotated[tuple[str, ...], "allowed builder ids of provenance; empty: any"] = ()
+    builders: Annotated[
+        tuple[str, ...], "allowed builder ids of provenance, or of a reproduction; empty: any"
+    ] = ()
     max_age: Annotated[int | None, Bounds(1, MAX_DAYS), "maximum age in days"] = None
     channel: Annotated[
         str | None, Bounds(1), "of an approval; None: the channel for which the artifact is loaded"
@@ -112,17 +117,23 @@ class Requirement:
         Literal["this", "any"] | None,
         "of a qualification: any host, or (this, None) a host like this one",
     ] = None
+    outcome: Annotated[
+        Literal["identical", "in-part", "same-answers"] | None,
+        "of a reproduction, the least that suffices: the same bytes (None), the same but for what "
+        "its host could not build, or the same answers",
+    ] = None
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express: each field applies to its kind only."""
         found = _duplicate_problems("signers", self.signers)
         for name, wanted in (
-            ("builders", "provenance"),
-            ("channel", "approval"),
-            ("target", "qualification"),
+            ("builders", ("provenance", "reproduction")),
+            ("outcome", ("reproduction",)),
+            *((name, (kind,)) for name, kind in _OF_ADDED.items()),
         ):
-            if getattr(self, name) and self.predicate != wanted:
-                found.append(Problem(name, f"is for {wanted} only, not for {self.predicate}"))
+            if getattr(self, name) and self.predicate not in wanted:
+                kinds = " and ".join(wanted)
+                found.append(Problem(name, f"is for {kinds} only, not for {self.predicate}"))
         if self.max_age is not None and not KINDS[self.predicate].made_at:
             found.append(Problem("max_age", f"{self.predicate} does not say when it was made"))
         return found

@@ -358,6 +358,7 @@ def _variant_summary(variant: Variant, evidence: VariantEvidence | None) -> Vari
         device_bytes=evidence.device_bytes if evidence is not None else None,
         plain_device_bytes=evidence.plain_device_bytes if evidence is not None else None,
         observed=evidence.memory if evidence is not None else None,
+        planned=evidence.planned if evidence is not None else None,
         timed_against=evidence.timed_against if evidence is not None else None,
         against_keep=evidence.against_keep if evidence is not None else None,
         repeats=evidence.repeats if evidence is not None else None,

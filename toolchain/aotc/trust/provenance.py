@@ -5,6 +5,7 @@ Source: slsa.dev/spec/v1.0/provenance.  It has names of files, but not of folder
 
 from __future__ import annotations
 
+import csv
 import datetime
 import hashlib
 import os
@@ -13,15 +14,15 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
 from aotc.base.files.reading import file_sha256
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.attestations import BUILD_TYPE, LOCAL_BUILDER, MERGE_TYPE, format_instant
-from aotc.spec.codec import Json
+from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.providers import BY_ORT_NAME, RUNTIMES
@@ -33,6 +34,12 @@ BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
 _ROOTS: Final = (
     *("onnx", *RUNTIMES, "numpy", "ml_dtypes"),
     *("rfc8785", "PyYAML", "cryptography", "cyclonedx-python-lib"),
+)
+# What the command line and the build import besides.
+_OF_COMMANDS: Final = ("typer", "rich", "PyYAML", "rfc8785", "cryptography", "onnx-ir")
+# Files of a .dist-info folder that no wheel has.
+OF_INSTALLERS: Final = frozenset(
+    {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
 )
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
@@ -47,6 +54,7 @@ class Library:
     """A Python distribution.
 
     `sha256` is the digest of what `digest_of` names: its RECORD, or its list of files without one.
+    `contents` is that of its files alone, whatever installed them; empty where one has no digest.
     """
 
     name: str
@@ -54,6 +62,7 @@ class Library:
     sha256: str
     digest_of: str = "RECORD"
     licences: tuple[str, ...] = ()
+    contents: str = ""
 
     @property
     def purl(self) -> str:
@@ -79,7 +88,8 @@ class Materials:
 
     `model` is the name of its file.  `given` maps names of fixtures, and of other data that the
     manifest does not list, to their sha256.  `source_sha256` is the digest of the source of aotc.
-    `cached` says that the payload is that of an earlier build with equal inputs and tools.
+    `target` describes what it was built for, without names.  `cached` says that the payload is that
+    of an earlier build with equal inputs and tools.
     """
 
     model: str
@@ -89,6 +99,7 @@ class Materials:
     given: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Json] = field(default_factory=dict)
     host: Mapping[str, str] = field(default_factory=dict)
+    target: Mapping[str, Json] = field(default_factory=dict)
     source_sha256: str
     cached: bool = False
     licence: str = ""
@@ -136,7 +147,11 @@ def build_predicate(manifest: Manifest, materials: Materials, libraries: Iterabl
     parameters: dict[str, Json] = {
         "model": materials.model,
         "profile": manifest.profile,
-        "target": {"name": manifest.target, "sha256": manifest.target_sha256},
+        "target": {
+            "name": manifest.target,
+            "sha256": manifest.target_sha256,
+            **({"described": dict(materials.target)} if materials.target else {}),
+        },
         "options": dict(materials.options),
     }
     if materials.label.release:
@@ -150,6 +165,7 @@ def build_predicate(manifest: Manifest, materials: Materials, libraries: Iterabl
                 "onnxruntime_build": manifest.toolchain.onnxruntime_build,
                 "host": dict(materials.host),
                 "from_cache": materials.cached,
+                "environment": _environment(libraries),
             },
             "resolvedDependencies": _dependencies(manifest, materials, libraries),
         },
@@ -223,12 +239,19 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     those that rewrite graphs if they rewrote one; optional requirements are included only if they
     are listed here by name.
     """
-    found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
     known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
     wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
     for variant in manifest.variants:
         wanted += (name for change in variant.passes for name in change.libraries)
+    found = with_requirements(wanted)
+    return tuple(found[key] for key in sorted(found))
+
+
+def with_requirements(names: Iterable[str]) -> dict[str, Library]:
+    """The distributions of these names that are installed, and what they require, by name."""
+    found: dict[str, Library] = {}
+    wanted = list(names)
     while wanted:
         name = wanted.pop()
         key = _normalized(name)
@@ -240,7 +263,7 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
             continue
         found[key] = _library(distribution)
         wanted += _required(distribution.requires or ())
-    return tuple(found[key] for key in sorted(found))
+    return found
 
 
 class BuildInputs(Protocol):
@@ -274,6 +297,7 @@ def gather_materials(
     started: datetime.datetime,
     options: Mapping[str, Json],
     host: Target,
+    target: Target,
     source_sha256: str,
     cached: bool,
     data: Mapping[str, str],
@@ -290,12 +314,13 @@ def gather_materials(
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
-        given={**_given_digests(*given), **data},
+        given={**given_digests(*given), **data},
         options={
             "dims": {name: str(text) for name, text in (inputs.dims or {}).items()},
             **options,
         },
         host=describe_host(host),
+        target=encode(replace(target, description="", extra={}, custom_ops={}), full=True),
         source_sha256=source_sha256,
         cached=cached,
         licence=inputs.licence,
@@ -307,7 +332,7 @@ def describe_host(host: Target) -> dict[str, str]:
     return {"os": host.os, "architecture": host.architecture, "isa": " ".join(host.isa or ())}
 
 
-def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
+def given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
     """The sha256 of the files that a build read besides the model, by purpose and name."""
     found: dict[str, str] = {}
     if fixtures is not None and fixtures.is_file():
@@ -371,6 +396,34 @@ def _dependencies(
     return found
 
 
+def _environment(libraries: Iterable[Library]) -> Json:
+    """What an environment needs to build this again: aotc's own form, and every distribution.
+
+    Those are `libraries`, which decide bytes, and what the command line requires.
+    """
+    found = with_requirements(_OF_COMMANDS)
+    found |= {_normalized(each.name): each for each in libraries}
+    return {
+        "aotc": installed_form(),
+        "implementation": platform.python_implementation().lower(),
+        "packages": [
+            {"name": each.name, "version": each.version, "contents": each.contents}
+            for _, each in sorted(found.items())
+        ],
+    }
+
+
+def installed_form() -> Literal["release", "checkout"]:
+    """Whether this aotc is installed from a wheel, or is a checkout, which is no release."""
+    try:
+        distribution = metadata.distribution("aotc")
+    except metadata.PackageNotFoundError:
+        return "checkout"
+    own = Path(__file__).resolve().parents[1]
+    installed = Path(str(distribution.locate_file("aotc"))).resolve()
+    return "release" if installed == own else "checkout"
+
+
 def _resource(name: str, sha256: str, **notes: str) -> dict[str, Json]:
     """A ResourceDescriptor of the in-toto attestation framework v1."""
     return {
@@ -396,7 +449,28 @@ def _library(distribution: metadata.Distribution) -> Library:
         sha256=hashlib.sha256(listed).hexdigest(),
         digest_of="RECORD" if own is not None else "names of files",
         licences=_licences(distribution),
+        contents=contents_digest(distribution.read_text("RECORD") or ""),
     )
+
+
+def contents_digest(record_text: str) -> str:
+    """The sha256 (hex) of the files that the text of a RECORD lists, by path and digest.
+
+    It is the same for a wheel and for whatever installed it: what an installer writes is left out,
+    such as scripts, compiled files and its own notes.  Empty where a file has no sha256.
+    Source: packaging.python.org, recording installed projects, and binary distribution format.
+    """
+    rows = []
+    for path, digest, *_ in csv.reader(record_text.splitlines()):
+        folder, _, name = path.rpartition("/")
+        if path.startswith(("../", "/")) or name.endswith(".pyc"):
+            continue
+        if folder.endswith(".dist-info") and name in OF_INSTALLERS:
+            continue
+        if not digest.startswith("sha256="):
+            return ""
+        rows.append(f"{path} {digest}")
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest() if rows else ""
 
 
 def _licences(distribution: metadata.Distribution) -> tuple[str, ...]:

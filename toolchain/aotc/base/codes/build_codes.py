@@ -430,6 +430,26 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The profile states budgets.speedup, and there is nothing to judge: no variant is in a lower precision, or this "
      "host could not time one beside the same variant in 'keep'.",
      "Ask for a lower precision, build on a host that can run the variant, or remove budgets.speedup."),
+    ("AOTC-M008", "planned memory exceeds its budget", NO,
+     "By the memory plan of a variant, corrected by what was observed, its process takes more than "
+     "budgets.peak_memory_bytes: what it holds once it is loaded, and what calls of the largest size need, as many at "
+     "once as budgets.concurrency says. The message has the size at which that begins.",
+     "Raise the budget, lower the largest size or budgets.concurrency, or choose a smaller precision."),
+    ("AOTC-M009", "device memory exceeds its budget", NO,
+     "What a variant took of the GPU once it had run, and the activations of budgets.concurrency calls at once, are more "
+     "than budgets.device_memory_bytes.",
+     "Raise the budget, lower the largest size or budgets.concurrency, or capture fewer sizes."),
+    ("AOTC-M010", "a memory plan is below what was observed", FINDING,
+     "ONNX Runtime's arena had more bytes in use in calls of a size than the plan says, by more than 15 % and 1 MB: a "
+     "kernel needs room of which the plan knows nothing.",
+     "Budgets are judged with the plan multiplied by that. Tell us which operator stands at the peak."),
+    ("AOTC-M011", "no memory plan", FINDING,
+     "Which memory calls take could not be planned: nodes run on other providers than ONNX Runtime's CPU provider, or "
+     "the graph as it is loaded could not be read. The message says which.",
+     "Read what was observed at build ('aotc inspect'), which has the sizes of the fixtures alone."),
+    ("AOTC-M012", "a memory budget is below the weights", NO,
+     "budgets.device_memory_bytes is less than the weights of a variant: no size of a call can meet it.",
+     "Raise the budget, or choose a smaller precision or model."),
     ("AOTC-M015", "ONNX Runtime's statistics of memory are not known", FINDING,
      "The build observes each variant in a process of its own, by what ONNX Runtime counts of its allocators. That is "
      "reached by its C API, in the library beside the Python module. This build of ONNX Runtime has none, counts "

@@ -568,6 +568,47 @@ INPUTS: Final[tuple[Row, ...]] = (
      "pairs of processes, and each time the whole 95 % interval of the ratio was above --allow.",
      "Measure on the machine that will serve it; report it to ONNX Runtime with the model; or stay with this version. "
      "'aotc bench --nodes' shows the time of each node."),
+    # building an artifact again
+    ("AOTC-I231", "recorded package is not to be had", INPUT,
+     "The index has no wheel of the version that the artifact records, for the recorded Python and this machine; it may have "
+     "been removed from there. What pip or uv said is shown.",
+     "Give pip or uv a folder that has the wheel (PIP_FIND_LINKS, UV_FIND_LINKS) or an index that keeps it; or build in this "
+     "environment, which is told as a difference: --here."),
+    ("AOTC-I232", "artifact does not record how it is built again", INPUT,
+     "Building an artifact again needs its provenance by one of its signers: environment, target and options. It is missing, "
+     "was made by an earlier aotc, or tells of something that nobody else has, such as a module in memory; or the artifact was "
+     "merged.",
+     "Build the artifact with this aotc, or later; of a merged one, build those again that it was merged from."),
+    ("AOTC-I233", "model is not the one that was built", INPUT,
+     "The digest of the model, or of a file of its external data, is not the recorded one, so the artifact cannot be built "
+     "of it.",
+     "Give the very file; 'aotc inspect' shows the digest of the model that an artifact was built from."),
+    ("AOTC-I234", "data of the build is not here", INPUT,
+     "Besides the model, the build read data or libraries that its profile or its command named: fixtures, calibration data, "
+     "a labelled set, a plugin, custom operators. One of them is not where it is looked for, or has another digest.",
+     "Give the folder that has it with --data, fixtures with --fixtures, and calibration data with --calibration."),
+    ("AOTC-I235", "this host cannot build what is recorded", INPUT,
+     "The artifact was built on another operating system or architecture, or all of its variants are compiled for CPUs with "
+     "features that this one does not have, or lacks some of this one's. Nothing of it could be compared.",
+     "Build it again on a host like the one that the message names."),
+    ("AOTC-I236", "installed package is not the recorded one", INPUT,
+     "A package was installed from a wheel whose files are not those that the artifact records of it, or that has further "
+     "ones. Nothing of it was run, and the environment was removed.",
+     "Find out where that wheel comes from: the index has replaced a file, or the builder had another one."),
+    ("AOTC-I237", "recorded Python is not here", INPUT,
+     "The manifest states the version of Python, to its last part, and no such one was found among this host's programs.",
+     "Install that version, or build with this one, which is told as a difference: --here."),
+    ("AOTC-I238", "recorded aotc is not here", INPUT,
+     "The artifact records the sha256 of the sources of the aotc that built it. This aotc, the release of that version, or "
+     "what --aotc names, has others. A checkout has no release of its own: its version alone does not say which it was.",
+     "Name a checkout or a wheel of that aotc with --aotc; or build with this one, which is told as a difference: --here."),
+    ("AOTC-I239", "recorded aotc does not build it again", NO,
+     "In the environment that the artifact records, or in this one with --here, the build of the same model with the same "
+     "profile was refused. What it said is shown.",
+     "Act on what was said; where it depends on this host, such as memory or time, build on another one."),
+    ("AOTC-I240", "reproduction would not be independent", INPUT,
+     "Who signs that an artifact was built again says something only if it is another than who signed the artifact.",
+     "Sign with a key of your own: --key."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -384,6 +384,14 @@ LOADING: Final[tuple[Row, ...]] = (
      "The trust policy expires within its warning period: 14 days, or its warn_days. After that nothing is accepted by "
      "it. Within it a host cannot know by itself whether a later policy exists.",
      "Get the next policy from whoever signs it."),
+    ("AOTC-G050", "reproduction does not suffice", NO,
+     "A rule requires that somebody built the artifact again with the same bytes. The attestation says that this came out "
+     "otherwise: only a part of it could be built there, or other bytes gave the same answers.",
+     "Have it built again on a host like the builder's; or state in the rule which outcome suffices."),
+    ("AOTC-G051", "reproduction is not independent", NO,
+     "The reproduction is signed by who signed the artifact itself or its provenance: by that key, or by another key of that "
+     "name in the policy. It says nothing that was not said already.",
+     "Have somebody else build it again: aotc reproduce ARTIFACT --model MODEL --attest --key KEY."),
     # locks
     ("AOTC-G041", "another process holds a lock", INPUT,
      "Another process is changing a file that only one process at a time may change, and did not finish in time; it "

@@ -11,14 +11,14 @@ from aotc.report.html.artifact_contents import Contents
 from aotc.report.html.graph_data import DrawnGraph
 from aotc.report.html.page import bytes_text, elements, flowing, section, shown_name, tag
 from aotc.report.html.sections import sizes_text
-from aotc.report.sheets.memory import observed_sheet
+from aotc.report.sheets.memory import memory_sheet
 from aotc.report.sheets.variants import cost_table
 
 
 def memory_section(contents: Contents) -> Element:
     """Plan and measurement by variant, and a curve for each graph."""
     variants = contents.summary.variants
-    parts = [*elements([cost_table(variants), *observed_sheet(variants)])]
+    parts = [*elements([cost_table(variants), *memory_sheet(variants)])]
     planned = {variant.name: variant for variant in contents.manifest.variants}
     for drawn in contents.drawn:
         graph = drawn.graph

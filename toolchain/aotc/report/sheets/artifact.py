@@ -24,7 +24,7 @@ from aotc.report.sheet import (
     to_minute,
 )
 from aotc.report.sheets.capture import capture_sheet, captured_text
-from aotc.report.sheets.memory import observed_sheet
+from aotc.report.sheets.memory import memory_sheet
 from aotc.report.sheets.variants import (
     cost_table,
     exactness_sheet,
@@ -76,7 +76,7 @@ def tables(report: InspectReport) -> Sheet:
             *placement_sheet(artifact.variants),
             *exactness_sheet(artifact.variants),
             cost_table(artifact.variants),
-            *observed_sheet(artifact.variants),
+            *memory_sheet(artifact.variants),
             tuning_table(artifact.tuning),
             branches_table(artifact.branches),
             random_table(artifact.random),

@@ -1,15 +1,19 @@
-"""What is said of memory as it was observed at build: arenas by size, mixed calls, the process."""
+"""What is said of memory: as planned and as observed at build, by size, and of the process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from aotc.base.text import size
-from aotc.report.sheet import Sheet, fixture_in_words, noticed, stated, table
+from aotc.report.sheet import Bars, Sheet, fixture_in_words, noticed, stated, table
 from aotc.spec.evidence import MemoryAtSizes, MixedCalls
+from aotc.spec.memory import MemoryTerm, PlannedMemory, PlannedRun
 from aotc.spec.reports import VariantSummary
 
+# Buffers that a row names, and the lowest power that is written as a number.
+_NAMED: Final = 2
+_WRITTEN_OUT: Final = 4
 _ARENA_NOTE = (
     "As ONNX Runtime counts its own arenas, of a session that was called with one size: the peak "
     "in use during calls, without weights and the caller's inputs; and what the arena took from "
@@ -19,6 +23,123 @@ _PROCESS_NOTE = (
     "Of a process that opens the variant and calls it with its largest inputs. Private is what it "
     "alone wrote; mapped weights are file-backed, as libraries are."
 )
+_PLAN_NOTE = (
+    "By the memory plan of the graph as it is loaded: what buffers, outputs and workspace ask for "
+    "at once, at the node that is named; the arena's bytes in use for it, in whole chunks, beside "
+    "what was observed of the same calls; what the arena takes; and what all values would take "
+    "beside the buffers that they share."
+)
+_LIVE_NOTE = (
+    "What is asked for at once at the largest size; a size that was not run has a figure so."
+)
+
+
+def memory_sheet(variants: Sequence[VariantSummary]) -> Sheet:
+    """Memory as planned, then as observed; tables without rows where nothing is known."""
+    return [*planned_sheet(variants), *observed_sheet(variants)]
+
+
+def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
+    """The memory plan of each variant, beside what was observed, and its curve by size."""
+    known = [(each, each.planned) for each in variants if each.planned is not None]
+    rows = [(each, run) for each, plan in known for run in plan.at]
+    curves = [
+        Bars(
+            f"planned memory of {each.name}, by size",
+            ("sizes", "bytes in use", ""),
+            [(sizes_in_words(point.sizes), point.bytes, size(point.bytes)) for point in plan.curve],
+        )
+        for each, plan in known
+        if plan.curve
+    ]
+    return [
+        table(
+            "memory planned",
+            rows,
+            ("variant", lambda row: row[0].name),
+            ("sizes", lambda row: sizes_in_words(row[1].sizes) or "as they are"),
+            ("#live", lambda row: size(row[1].live_bytes)),
+            ("at", lambda row: row[1].op.rpartition("::")[2]),
+            ("#planned peak", lambda row: size(row[1].peak_bytes)),
+            ("#observed", _observed),
+            ("#arena", lambda row: size(row[1].arena_bytes)),
+            ("#values", lambda row: size(row[1].asked_bytes)),
+            ("#buffers", lambda row: size(row[1].buffer_bytes)),
+            ("#workspace", lambda row: size(row[1].workspace_bytes)),
+            ("largest buffers", _alive),
+            extra=5,
+            note=_PLAN_NOTE,
+        ),
+        table(
+            "plan of buffers",
+            [(each.name, plan) for each, plan in known if plan.at],
+            ("variant", lambda row: row[0]),
+            ("#weights mapped", lambda row: size(row[1].mapped_bytes)),
+            ("#copied", lambda row: size(row[1].copied_bytes)),
+            ("#packed", lambda row: size(row[1].packed_bytes)),
+            ("#values", lambda row: str(row[1].values)),
+            ("#views", lambda row: str(row[1].views)),
+            ("#in place", lambda row: str(row[1].in_place)),
+            ("#buffer taken again", lambda row: str(row[1].reused)),
+            ("#without rule", lambda row: str(row[1].unknown)),
+            extra=2,
+        ),
+        table(
+            "live memory by dims",
+            [(each.name, plan) for each, plan in known if any(term.dims for term in plan.live)],
+            ("variant", lambda row: row[0]),
+            ("bytes", lambda row: live_in_words(row[1])),
+            note=_LIVE_NOTE,
+        ),
+        *curves,
+        table(
+            "memory not planned",
+            [(each.name, plan.why_not) for each, plan in known if plan.why_not],
+            ("variant", lambda row: row[0]),
+            ("", lambda row: row[1]),
+        ),
+    ]
+
+
+def live_in_words(plan: PlannedMemory) -> str:
+    """The sum of products, such as `36,864·batch·seq + 24·batch·seq²`."""
+    return " + ".join(_term(term) for term in plan.live) or "0"
+
+
+def _term(term: MemoryTerm) -> str:
+    number = f"{term.bytes:,.6g}" if term.bytes % 1 else f"{round(term.bytes):,}"
+    powers = [
+        dim + ("", "", "²", "³")[term.dims.count(dim)]
+        if term.dims.count(dim) < _WRITTEN_OUT
+        else f"{dim}^{term.dims.count(dim)}"
+        for dim in dict.fromkeys(term.dims)
+    ]
+    return "·".join([number, *powers])
+
+
+def _observed(row: tuple[VariantSummary, PlannedRun]) -> Any:
+    """What was in use in the same calls, and by how much the plan is off; stands out if below."""
+    variant, run = row
+    at = variant.observed.at if variant.observed is not None else ()
+    seen = next((f.activation_bytes for f in at if run.fixture and f.fixture == run.fixture), None)
+    if seen is None:
+        return "-"
+    off = (run.peak_bytes - seen) / seen if seen else 0.0
+    text = f"{size(seen)} ({off:+.0%})"
+    return noticed(text) if run.peak_bytes < seen else text
+
+
+def _alive(row: tuple[VariantSummary, PlannedRun]) -> str:
+    """The first of the buffers that are in use at the peak, and how many more are."""
+    run = row[1]
+    named = ", ".join(f"{each.value} {size(each.bytes)}" for each in run.alive[:_NAMED])
+    more = run.alive_count - min(len(run.alive), _NAMED)
+    return named + (f" and {more} more" if more > 0 else "")
+
+
+def sizes_in_words(sizes: Mapping[str, int]) -> str:
+    """Such as `batch=1, seq=16`."""
+    return ", ".join(f"{name}={number}" for name, number in sizes.items())
 
 
 def observed_sheet(variants: Sequence[VariantSummary]) -> Sheet:
@@ -88,7 +209,7 @@ def observed_sheet(variants: Sequence[VariantSummary]) -> Sheet:
 
 def _sizes(found: MemoryAtSizes) -> str:
     """The fixture, and the sizes of its dims."""
-    dims = ", ".join(f"{name}={number}" for name, number in found.sizes.items())
+    dims = sizes_in_words(found.sizes)
     return fixture_in_words(found.fixture) + (f" ({dims})" if dims else "")
 
 

@@ -83,9 +83,10 @@ def requirements_table(variants: Variants) -> Table:
 def cost_table(variants: Variants) -> Table:
     """What each variant takes: memory as planned and as measured, and times."""
     note = (
-        "Weights, inputs and activations are as planned in the manifest; activations are the sum "
-        "of all nodes' outputs, an upper bound. The peak is of a whole process at build. A run is "
-        "the median of warm calls, with half the distance of their quartiles."
+        "Weights and inputs are as planned in the manifest; activations are what the arena has in "
+        "use at most by the memory plan, or without one the sum of all nodes' outputs. The peak is "
+        "of a whole process at build. A run is the median of warm calls, with half the distance of "
+        "their quartiles."
     )
     on_device: list[tuple[str, Callable[[VariantSummary], str]]] = []
     if any(each.device_bytes is not None for each in variants):
@@ -107,10 +108,18 @@ def cost_table(variants: Variants) -> Table:
         ("#load", lambda each: stated(each.load_seconds, duration)),
         ("run", lambda each: _runs(each) or "-"),
         ("#inputs, at most", lambda each: stated(each.memory.input_bytes_max, size)),
-        ("#activations, at most", lambda each: stated(each.memory.activation_bytes_max, size)),
+        ("#activations, at most", lambda each: stated(_activations(each), size)),
         extra=2,
         note=note,
     )
+
+
+def _activations(variant: VariantSummary) -> int | None:
+    """By the plan at its largest, or the sum of all values if there is no plan."""
+    plan = variant.planned
+    if plan is None or not plan.at:
+        return variant.memory.activation_bytes_max
+    return max(run.peak_bytes for run in plan.at)
 
 
 def _runs(variant: VariantSummary) -> str:

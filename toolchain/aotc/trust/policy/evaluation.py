@@ -72,7 +72,7 @@ def judge(
     except AotcError as error:
         refusals.append(error)
     results: list[RequirementResult] = []
-    subject = Subject(name, channel, trust.target)
+    subject = Subject(name, channel, trust.target, _makers(applied, statements))
     for requirement in rule.require if rule else ():
         result, refused = _check_requirement(applied, requirement, subject, statements)
         results.append(result)
@@ -385,11 +385,21 @@ def _release_refusals(
 
 @record(kw_only=False)
 class Subject:
-    """The name, channel and target host (None: this one) for which a policy is applied."""
+    """The name, channel and target host (None: this one) for which a policy is applied.
+
+    `makers` are the keys (PEM), and the names of them in the policy, that signed the artifact.
+    """
 
     name: str
     channel: str
     target: Target | None
+    makers: frozenset[str] = frozenset()
+
+
+def _makers(applied: AppliedPolicy, statements: Iterable[SignedStatement]) -> frozenset[str]:
+    """Who signed the artifact or its provenance, whether the policy allows it or not."""
+    keys = [each.key for each in statements if each.usage in ("oms", "provenance")]
+    return frozenset((*(key.pem for key in keys), *(applied.signer_name(key) for key in keys)))
 
 
 def statement_rejection(
@@ -424,13 +434,13 @@ def statement_rejection(
         elif statement.usage == "qualification":
             here = requirement is not None and requirement.target != "any"
             reason = _qualification_rejection(statement, subject, here=here)
+        elif statement.usage == "reproduction":
+            reason = _reproduction_rejection(applied, statement, subject, requirement)
     except AotcError as error:
         return error
     if reason is not None:
         return reason
-    allowed = (
-        requirement.builders if requirement is not None and statement.usage == "provenance" else ()
-    )
+    allowed = requirement.builders if requirement is not None else ()
     if allowed and statement.builder() not in allowed:
         return _refusal(
             "AOTC-G031",
@@ -536,6 +546,36 @@ def _qualification_rejection(
             "the qualification is for another kind of host",
             f"target {wanted}",
             f"target {found.target_sha256}",
+        )
+    return None
+
+
+def _reproduction_rejection(
+    applied: AppliedPolicy,
+    statement: SignedStatement,
+    subject: Subject,
+    requirement: Requirement | None,
+) -> AotcError | None:
+    """Why a reproduction does not count: it is the signer's own, or came out otherwise."""
+    if not subject.makers.isdisjoint((statement.key.pem, applied.signer_name(statement.key))):
+        return _refusal(
+            "AOTC-G051",
+            statement,
+            "who signed the artifact signed its reproduction, too",
+            "another signer",
+            applied.signer_name(statement.key),
+        )
+    from aotc.spec.reproduction import OUTCOMES
+
+    found = statement.reproduction()
+    same = found.rebuilt_id == found.artifact.id
+    if same != (found.outcome == "identical"):
+        return _refusal("AOTC-G050", statement, "the reproduction contradicts itself")
+    least = requirement.outcome if requirement is not None else None
+    wanted = least or "identical"
+    if OUTCOMES.index(found.outcome) > OUTCOMES.index(wanted):
+        return _refusal(
+            "AOTC-G050", statement, "the reproduction does not suffice", wanted, found.outcome
         )
     return None
 

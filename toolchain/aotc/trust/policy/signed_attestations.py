@@ -15,6 +15,7 @@ from aotc.trust import dsse, oms
 
 if TYPE_CHECKING:
     from aotc.spec.attestations import Approval, Qualification
+    from aotc.spec.reproduction import Reproduction
 
 
 # What only a policy needs is imported when it is used: most artifacts are verified without one.
@@ -58,13 +59,20 @@ class SignedStatement:
 
         return self._decode(Qualification)
 
+    def reproduction(self) -> Reproduction:
+        """The predicate of a reproduction; raises AOTC-G004 if it is malformed."""
+        from aotc.spec.reproduction import Reproduction
+
+        return self._decode(Reproduction)
+
     def artifact_id(self) -> str:
         """The id of the artifact that its predicate names; empty if it names none."""
         return _text(self.predicate, *self.kind.artifact_id) if self.kind is not None else ""
 
     def builder(self) -> str:
-        """The builder's id in provenance; empty if there is none."""
-        return _text(self.predicate, "runDetails", "builder", "id")
+        """The builder's id in provenance or a reproduction; empty if there is none."""
+        path = ("builder",) if self.usage == "reproduction" else ("runDetails", "builder", "id")
+        return _text(self.predicate, *path)
 
     def version(self) -> str:
         """The version of the artifact in provenance; empty if there is none."""

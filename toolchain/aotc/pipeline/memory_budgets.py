@@ -1,0 +1,184 @@
+"""Budgets of memory, judged on plans that observations correct; and how the two compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.text import size
+from aotc.graph.partition.budgets import Judged
+from aotc.pipeline.context import BuildState
+from aotc.pipeline.gates import judge_together
+from aotc.pipeline.types import ProvenModel
+from aotc.spec.evidence import VariantEvidence
+from aotc.spec.memory import PlannedMemory, PlannedRun
+from aotc.spec.payload import Finding
+from aotc.spec.profile import Budgets
+from aotc.spec.run_report import Gate
+from aotc.spec.yaml import DocumentPlaces
+
+# How far a plan may be below what was observed before it is said: a share, or bytes if more.
+_SHARE: Final = 0.15
+_BYTES: Final = 1 << 20
+
+
+def plan_findings(variant: VariantEvidence) -> Iterator[Finding]:
+    """AOTC-M011 where a graph of the CPU provider has no plan; M010 where one is too low."""
+    where = f"variant {variant.name}"
+    if variant.planned is None:
+        return
+    if variant.planned.why_not and not variant.planned.elsewhere:
+        yield Finding(code="AOTC-M011", what=variant.planned.why_not, where=where)
+    for run, observed in observed_runs(variant):
+        below = observed - run.peak_bytes
+        if below > max(_BYTES, _SHARE * observed):
+            what = f"{size(run.peak_bytes)} at {_sizes(run.sizes)}, where {size(observed)} "
+            yield Finding(code="AOTC-M010", what=what + "were observed", where=where)
+
+
+def observed_runs(variant: VariantEvidence) -> list[tuple[PlannedRun, int]]:
+    """What is planned for each size that was observed, with the bytes that were in use there."""
+    if variant.planned is None or variant.memory is None:
+        return []
+    observed = {found.fixture: found.activation_bytes for found in variant.memory.at}
+    return [(run, observed[run.fixture]) for run in variant.planned.at if run.fixture in observed]
+
+
+def calibration(variant: VariantEvidence) -> float:
+    """The factor, at least 1, that brings a plan to what was observed at each size."""
+    runs = observed_runs(variant)
+    return max([1.0, *(seen / run.peak_bytes for run, seen in runs if run.peak_bytes)])
+
+
+def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcError]:
+    """Judge what each variant takes with `concurrency` calls of its largest size at once.
+
+    AOTC-M008 for the memory of the process; M009 for that of a GPU, M012 if its budget is below the
+    weights alone.
+    """
+    budgets, places = state.context.profile.budgets, state.context.places
+    found = []
+    for item in proven:
+        judged = [
+            each
+            for each in (
+                _process(item.evidence, budgets, places),
+                _device(item, budgets, places),
+            )
+            if each is not None
+        ]
+        breach = judge_together(judged, state.journal)
+        if breach is not None:
+            found.append(breach)
+    return found
+
+
+def process_bytes(variant: VariantEvidence, peak: int, calls: int) -> int | None:
+    """What a process takes with so many calls at once, each with the planned `peak`."""
+    memory = variant.memory
+    if variant.planned is None or memory is None or memory.after_load is None:
+        return None
+    return memory.after_load.resident + round(calls * calibration(variant) * peak)
+
+
+def _process(variant: VariantEvidence, budgets: Budgets, places: DocumentPlaces) -> Judged | None:
+    limit, calls, plan = budgets.peak_memory_bytes, budgets.concurrency, variant.planned
+    if limit is None or plan is None or not plan.at:
+        return None
+    largest = max(plan.at, key=lambda run: run.peak_bytes)
+    taken = process_bytes(variant, largest.peak_bytes, calls)
+    if taken is None:
+        return None
+    if calls == 1 and taken <= limit:
+        # The peak that was measured has a gate of its own.
+        return None
+    at = f"{taken} bytes planned with {_calls(calls)} of {_sizes(largest.sizes)}"
+    if taken > limit:
+        at += _begins(variant, plan, limit, calls)
+    return _judged(
+        "AOTC-M008",
+        "planned memory exceeds its budget",
+        "peak_memory_bytes",
+        variant,
+        limit,
+        taken,
+        at,
+        places,
+    )
+
+
+def _begins(variant: VariantEvidence, plan: PlannedMemory, limit: int, calls: int) -> str:
+    """At which size between the smallest and the largest a budget is exceeded first."""
+    for point in plan.curve:
+        taken = process_bytes(variant, point.bytes, calls)
+        if taken is not None and taken > limit:
+            return f"; it begins at {_sizes(point.sizes)}"
+    return ""
+
+
+def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judged | None:
+    variant, limit, calls = item.evidence, budgets.device_memory_bytes, budgets.concurrency
+    if limit is None or variant.device_bytes is None:
+        return None
+    weights = item.lowered.memory.weights_bytes
+    if limit < weights:
+        return _judged(
+            "AOTC-M012",
+            "a memory budget is below the weights",
+            "device_memory_bytes",
+            variant,
+            limit,
+            weights,
+            f"weights of {weights} bytes",
+            places,
+        )
+    at = variant.memory.at if variant.memory is not None else ()
+    each = max((found.device_activation_bytes or 0 for found in at), default=0)
+    taken = variant.device_bytes + (calls - 1) * each
+    return _judged(
+        "AOTC-M009",
+        "device memory exceeds its budget",
+        "device_memory_bytes",
+        variant,
+        limit,
+        taken,
+        f"{taken} bytes with {_calls(calls)}",
+        places,
+    )
+
+
+def _judged(
+    code: str,
+    what: str,
+    field: str,
+    variant: VariantEvidence,
+    limit: int,
+    taken: int,
+    found: str,
+    places: DocumentPlaces,
+) -> Judged:
+    where, place = f"variant {variant.name}", places.of(f"budgets.{field}")
+    expected = f"<= {limit} bytes"
+    gate = Gate(
+        name=f"budgets.{field}, planned" if field == "peak_memory_bytes" else f"budgets.{field}",
+        subject=where,
+        status="failed" if taken > limit else "passed",
+        limit=expected,
+        measured=found,
+        place=place,
+    )
+    breaches = []
+    if taken > limit:
+        breaches.append(
+            AotcError(code, what, where=where, expected=expected, found=found, place=place)
+        )
+    return Judged(gates=(gate,), breaches=tuple(breaches))
+
+
+def _calls(count: int) -> str:
+    return "one call" if count == 1 else f"{count} calls at once"
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={number}" for name, number in sizes.items()) or "its fixed sizes"

@@ -1,0 +1,630 @@
+"""The memory plan of a variant: of the graph that ONNX Runtime runs, at sizes tried and not tried.
+
+A worker opens the variant once more and calls it at the sizes of its fixtures, profiled: that
+gives the order of the nodes and every shape.  The graph is the one that ONNX Runtime's optimizer
+makes at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`,
+which know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`)
+gives plans at sizes that no call had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from aotc.base.errors import AotcError
+from aotc.base.records import record, replace
+from aotc.graph import values
+from aotc.graph.allocation import (
+    IN_PLACE,
+    VIEWS,
+    Buffers,
+    Frame,
+    Node,
+    Run,
+    Values,
+    plan_buffers,
+    simulate,
+)
+from aotc.graph.arena import Arena
+from aotc.graph.polynomials import Point, Polynomial, fitted, total
+from aotc.graph.values import Data
+from aotc.graph.view import captured_values, every_node, made_values, subgraphs
+from aotc.graph.workspace import Call, pack, packed_weights, workspace
+from aotc.host.cpu import usable_cores
+from aotc.session.inference import SHAPES_ALONE, with_outputs
+from aotc.session.node_times import read_events
+from aotc.session.padding import Padder
+from aotc.session.sessions import create_session, run
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.memory import AliveBuffer, CurvePoint, MemoryTerm, PlannedMemory, PlannedRun
+from aotc.spec.payload import Value
+from aotc.spec.providers import CPU
+from aotc.spec.shapes import Domain, Padding
+from aotc.spec.variant import SessionSpec
+
+_WRITTEN: Final = "loaded.onnx"
+_KERNEL: Final = "_kernel_time"
+# Buffers that are named at the peak, and points of the curve.
+_NAMED: Final = 8
+_POINTS: Final = 9
+_WIDTHS: Final = {"float": 4, "double": 8, "bool": 1, "string": 0}
+Shape = tuple[int, ...]
+
+
+@record(kw_only=False)
+class _Event:
+    """One execution of one node in a profile: shapes and widths of what it made."""
+
+    name: str
+    op: str
+    index: int
+    start: float
+    end: float
+    made: tuple[tuple[int, Shape], ...]
+
+
+@record(kw_only=False)
+class _Graph:
+    """A graph in the order it runs, with the rules of its values' shapes; inner graphs by node."""
+
+    protos: tuple[onnx.NodeProto, ...]
+    # The same as ONNX Runtime numbers them.
+    listed: tuple[onnx.NodeProto, ...]
+    buffers: Buffers
+    widths: Mapping[str, int]
+    fixed: Mapping[str, Shape]
+    inner: Mapping[int, tuple[_Graph, ...]]
+    # By value, its shape in each of the calls that were made.
+    seen: Mapping[str, tuple[Shape | None, ...]]
+    threads: int
+    # Weights of a graph around it.
+    captured: frozenset[str] = frozenset()
+
+    def frame(self, shape_of: Callable[[_Graph, str], Shape | None]) -> Frame:
+        """What it takes if its values have the shapes that `shape_of` says."""
+        made = {n for node in self.buffers.nodes for n in node.makes if n}
+        shapes = {**self.fixed, **{name: shape_of(self, name) or () for name in made}}
+        return Frame(
+            self.buffers,
+            {name: math.prod(shapes[name]) * self.widths.get(name, 0) for name in made},
+            {
+                index: needed
+                for index, proto in enumerate(self.protos)
+                if (needed := workspace(self._call(proto, shapes)))
+            },
+            {
+                index: tuple(each.frame(shape_of) for each in inner)
+                for index, inner in self.inner.items()
+            },
+            not self.packed(self.captured),
+        )
+
+    def _call(self, node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Call:
+        return Call(
+            node,
+            [shapes.get(name, ()) for name in node.input],
+            [shapes.get(name, ()) for name in node.output],
+            [self.widths.get(name, 0) for name in node.output],
+            [self.widths.get(name, 0) for name in node.input],
+            self.threads,
+        )
+
+    def arena(self, constants: frozenset[str]) -> Arena:
+        """The arena of a session that was just opened, with what kernels packed into it."""
+        arena = Arena()
+        for node in self.listed:
+            pack(self._call(node, self.fixed), constants, arena)
+        return arena
+
+    def packed(self, constants: frozenset[str]) -> int:
+        """Bytes of all packed weights."""
+        return sum(packed_weights(self._call(node, self.fixed), constants) for node in self.protos)
+
+    def everywhere(self) -> Iterator[_Graph]:
+        """This graph and all inner ones."""
+        yield self
+        for inner in self.inner.values():
+            for each in inner:
+                yield from each.everywhere()
+
+
+def plan_job(request: Json) -> Json:
+    """In a worker of its own: the plan of the variant that `request` describes.
+
+    Beside what `observe_job` takes, `domain` is that of the variant.
+    """
+    inputs = [decode(Value, item) for item in request["inputs"]]
+    domain = decode(Domain, request["domain"])
+    padder = Padder(inputs, decode(Padding, request["padding"]) if request["padding"] else None)
+    calls: list[tuple[str, Mapping[str, int], Mapping[str, Data]]] = []
+    for reference in request["references"]:
+        given = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        if wanted != sizes:
+            given = padder.pad(given, sizes, wanted).inputs
+        calls.append((reference["name"], wanted, given))
+    return encode(planned(request, inputs, domain, calls))
+
+
+def planned(
+    request: Json,
+    inputs: Sequence[Value],
+    domain: Domain,
+    calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+) -> PlannedMemory:
+    """The plan at the sizes of `calls` (name, sizes, arrays) and over `domain`.
+
+    `request` is as `variant_request` makes it.  The working directory is written to.
+    """
+    if request["providers"] != [CPU] or request["contexts"]:
+        return PlannedMemory(
+            why_not="plans are made of nodes that the CPU provider runs, and of no others",
+            elsewhere=True,
+        )
+    model, weights, runs, made_calls = _profiled(request, inputs, domain, calls)
+    if len(runs) < len(made_calls):
+        return PlannedMemory(why_not="the profile of the session does not hold all of its runs")
+    _name_inlined(model.graph, runs[0])
+    stated = decode(SessionSpec, request["session"]).threads
+    graph = _read(model, weights, runs, stated or usable_cores() or 1)
+    if graph is None:
+        return PlannedMemory(
+            why_not="nodes of the profile are not those of the graph that ONNX Runtime wrote"
+        )
+    points = [sizes for _, sizes, _ in made_calls]
+    rules = _Rules(points, domain)
+    constants = frozenset(tensor.name for tensor in model.graph.initializer)
+
+    def at(sizes: Mapping[str, int]) -> Run:
+        shape_of = rules.at(sizes)
+        return simulate(graph.frame(shape_of), graph.arena(constants))
+
+    tried = {name: sizes for name, sizes, _ in calls}
+    wanted = [*tried.items()]
+    corners = [domain.corner(which) for which in ("least", "opt", "max")] if domain.dims else []
+    wanted += [("", sizes) for sizes in corners if sizes not in tried.values()]
+    largest = corners[-1] if corners else points[0]
+    peak = at(largest)
+    live, unknown = rules.live(graph, peak)
+    return replace(
+        _kinds(graph),
+        mapped_bytes=_weight_bytes(model, external=True),
+        copied_bytes=_weight_bytes(model, external=False),
+        packed_bytes=sum(each.packed(constants) for each in graph.everywhere()),
+        at=tuple(_planned_run(name, sizes, at(sizes)) for name, sizes in wanted),
+        live=live,
+        unknown=unknown,
+        curve=tuple(CurvePoint(sizes=sizes, bytes=at(sizes).peak) for sizes in _diagonal(domain)),
+    )
+
+
+def _planned_run(fixture: str, sizes: Mapping[str, int], run: Run) -> PlannedRun:
+    return PlannedRun(
+        sizes=sizes,
+        fixture=fixture,
+        live_bytes=run.live,
+        node=run.node,
+        op=run.op,
+        workspace_bytes=run.workspace,
+        alive=tuple(AliveBuffer(value=n, bytes=size) for n, size in run.alive[:_NAMED]),
+        alive_count=len(run.alive),
+        asked_bytes=run.asked,
+        buffer_bytes=run.buffers,
+        output_bytes=run.outputs,
+        pattern_bytes=run.block,
+        first_bytes=run.first,
+        later_bytes=run.later,
+        arena_bytes=run.held,
+        extensions=run.extensions,
+    )
+
+
+def _weight_bytes(model: onnx.ModelProto, *, external: bool) -> int:
+    """Of the weights in external files, or of those in the model itself."""
+    found = 0
+    for tensor in model.graph.initializer:
+        if (tensor.data_location == onnx.TensorProto.EXTERNAL) == external:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            found += int(entries.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
+    return found
+
+
+def _kinds(graph: _Graph) -> PlannedMemory:
+    """How many values are made, and how those without a buffer of their own came to theirs."""
+    count = views = in_place = reused = 0
+    for each in graph.everywhere():
+        root = each.buffers.root
+        for node in each.buffers.nodes:
+            for at, name in enumerate(node.makes):
+                count += bool(name)
+                if not name or root[name] == name:
+                    continue
+                sources = (s for s, target in IN_PLACE.get(node.op, ()) if target == at)
+                over = {root.get(node.reads[s]) for s in sources if s < node.inputs}
+                views += node.op in VIEWS
+                in_place += root[name] in over
+                reused += node.op not in VIEWS and root[name] not in over
+    return PlannedMemory(values=count, views=views, in_place=in_place, reused=reused)
+
+
+# Sizes that were not tried.
+
+
+class _Rules:
+    """The shapes of values at any sizes, from those in the calls that were made."""
+
+    def __init__(self, points: Sequence[Mapping[str, int]], domain: Domain) -> None:
+        self._points = points
+        follows = [relation.dim for relation in domain.relations]
+        self._dims = (*domain.dims, *follows)
+        self._largest = max(range(len(points)), key=lambda at: sum(points[at].values()))
+        self._fitted = cache(self._fit)
+
+    def at(self, sizes: Mapping[str, int]) -> Callable[[_Graph, str], Shape | None]:
+        """How a value's shape is found at `sizes`: as seen there, or by its rule."""
+        if sizes in self._points:
+            index = self._points.index(sizes)
+            return lambda graph, name: graph.seen.get(name, ())[index : index + 1][0]
+
+        def by_rule(graph: _Graph, name: str) -> Shape | None:
+            seen = graph.seen[name]
+            if (axes := self.axes(seen)) is not None:
+                return tuple(max(axis.at(sizes), 0) for axis in axes)
+            return seen[self._largest]
+
+        return by_rule
+
+    def axes(self, seen: Sequence[Shape | None]) -> tuple[Polynomial, ...] | None:
+        """A rule for each axis; None if one has none."""
+        known = [shape for shape in seen if shape is not None]
+        if not known or len({len(shape) for shape in known}) != 1:
+            return None
+        found = []
+        for axis in range(len(known[0])):
+            column = tuple(None if shape is None else shape[axis] for shape in seen)
+            rule = self._fitted(column)
+            if rule is None:
+                return None
+            found.append(rule)
+        return tuple(found)
+
+    def _fit(self, column: tuple[int | None, ...]) -> Polynomial | None:
+        points: list[Point] = [
+            (sizes, size)
+            for sizes, size in zip(self._points, column, strict=True)
+            if size is not None
+        ]
+        return fitted(points, self._dims)
+
+    def live(self, graph: _Graph, peak: Run) -> tuple[tuple[MemoryTerm, ...], int]:
+        """What is alive at the peak as terms, and how many values have no rule."""
+        rules: list[Polynomial] = []
+        by_name = {name: each for each in graph.everywhere() for name in each.seen}
+        for name, size in peak.alive:
+            each = by_name[name]
+            axes = self.axes(each.seen[name])
+            if axes is None:
+                rules.append(Polynomial.of(size))
+                continue
+            product = Polynomial.of(each.widths[name])
+            for axis in axes:
+                product *= axis
+            rules.append(product)
+        found = total([*rules, self._workspace(graph, peak)])
+        unknown = sum(
+            self.axes(seen) is None for each in graph.everywhere() for seen in each.seen.values()
+        )
+        ordered = sorted(found.terms.items(), key=lambda item: (-len(item[0]), item[0]))
+        return tuple(MemoryTerm(bytes=float(f), dims=dims) for dims, f in ordered), unknown
+
+    def _workspace(self, graph: _Graph, peak: Run) -> Polynomial:
+        """What the node at the peak needs while it runs; a number if it follows no rule."""
+        nodes = graph.buffers.nodes
+        index = next((i for i, node in enumerate(nodes) if node.name == peak.node), None)
+        if index is None or not peak.workspace:
+            return Polynomial.of(peak.workspace)
+        frames = (graph.frame(self.at(sizes)) for sizes in self._points)
+        points = [
+            (sizes, sum(frame.workspace.get(index, ())))
+            for sizes, frame in zip(self._points, frames, strict=True)
+        ]
+        return fitted(points, self._dims) or Polynomial.of(peak.workspace)
+
+
+def _diagonal(domain: Domain) -> list[dict[str, int]]:
+    """Sizes from the smallest to the largest, all dims growing at once."""
+    found: list[dict[str, int]] = []
+    if all(dim.least == dim.max for dim in domain.dims.values()):
+        return found
+    for step in range(_POINTS):
+        sizes = {}
+        for name, dim in domain.dims.items():
+            size = dim.least + round((dim.max - dim.least) * step / (_POINTS - 1))
+            sizes[name] = next((s for s in range(size, dim.max + 1) if dim.accepts(s)), dim.max)
+        sizes = domain.complete(sizes)
+        if sizes not in found:
+            found.append(sizes)
+    return found
+
+
+# What ONNX Runtime says of the graph: the graph itself, its order, and shapes.
+
+
+def _profiled(
+    request: Json,
+    inputs: Sequence[Value],
+    domain: Domain,
+    calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+) -> tuple[onnx.ModelProto, Path, list[list[_Event]], list[Any]]:
+    """The graph as it is run, the folder of its weights, and the nodes of each call by `calls`."""
+    spec = decode(SessionSpec, request["session"])
+    weights, source = Path(request["weights"]), Path(request["model"])
+    writes = spec.optimization != "disable"
+    stored = onnx.load(source, load_external_data=False)
+    session = create_session(
+        stored.SerializeToString(),
+        spec,
+        providers=[CPU],
+        weights_folder=weights,
+        threads=1,
+        profile=Path("plan"),
+        written=Path(_WRITTEN) if writes else None,
+    )
+    outputs = [value.name for value in session.get_outputs()]
+    done: list[tuple[str, Mapping[str, int], Mapping[str, Data]]] = []
+    for call in [*calls, *_sliced(inputs, domain, calls)]:
+        try:
+            run(session, call[2], outputs)
+        except AotcError:
+            if len(done) < len(calls):
+                raise
+            # What follows in the profile is not told apart from what this call left there.
+            break
+        done.append(call)
+    profile = Path(session.end_profiling())
+    del session
+    runs = _runs(profile)
+    profile.unlink()
+    model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
+    return model, Path.cwd() if writes else weights, runs[: len(done)], done
+
+
+def _sliced(
+    inputs: Sequence[Value],
+    domain: Domain,
+    calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, Data]]]:
+    """Further calls that tell dims apart: one dim is larger than its smallest size, the others not.
+
+    Their arrays are cut from those of the largest call.
+    """
+    if len(domain.dims) < 2:
+        return
+    _, sizes, arrays = max(calls, key=lambda call: sum(map(values.nbytes, call[2].values())))
+    smallest = domain.corner("least")
+    for name, dim in domain.dims.items():
+        middle = (dim.least + sizes.get(name, dim.least) + 1) // 2
+        size = next((s for s in range(middle, dim.least, -1) if dim.accepts(s)), None)
+        if size is None:
+            continue
+        free = {other: smallest[other] for other in domain.dims}
+        wanted = domain.complete({**free, name: size})
+        cut: dict[str, Data] = {}
+        for value in inputs:
+            array = arrays.get(value.name)
+            shape = value.shape_at(wanted) if value.shape is not None else None
+            if array is None or shape is None or not hasattr(array, "shape"):
+                break
+            if len(shape) != array.ndim or any(
+                a > b for a, b in zip(shape, array.shape, strict=True)
+            ):
+                break
+            cut[value.name] = array[tuple(slice(0, end) for end in shape)].copy()
+        else:
+            yield "", wanted, cut
+
+
+def _runs(profile: Path) -> list[list[_Event]]:
+    """The executed nodes of each run in a profile, in the order they began."""
+    runs: list[list[_Event]] = []
+    events: list[_Event] = []
+    for event in read_events(profile):
+        if event.category == "Session" and event.name == "model_run":
+            runs.append(sorted(events, key=lambda each: (each.start, -each.end)))
+            events = []
+        elif event.category == "Node" and event.name.endswith(_KERNEL):
+            events.append(
+                _Event(
+                    event.name.removesuffix(_KERNEL),
+                    event.args.get("op_name", ""),
+                    int(event.args.get("node_index", 0)),
+                    event.start,
+                    event.start + event.duration,
+                    tuple(
+                        (_width(kind), tuple(shape))
+                        for entry in event.args.get("output_type_shape", ())
+                        for kind, shape in entry.items()
+                    ),
+                )
+            )
+    return runs
+
+
+def _width(kind: str) -> int:
+    """Bytes of an element of a type as profiles spell it; 0 for text."""
+    digits = "".join(letter for letter in kind if letter.isdigit())
+    return _WIDTHS.get(kind) or (max(int(digits) // 8, 1) if digits and kind != "string" else 0)
+
+
+def _name_inlined(graph: onnx.GraphProto, events: Sequence[_Event]) -> None:
+    """Give nodes without a name, those of a function that was inlined, that of their execution."""
+    names = {node.name for node in every_node(graph)}
+    unnamed = [event for event in events if event.name not in names]
+    for node in graph.node:
+        if not node.name:
+            at = next((i for i, each in enumerate(unnamed) if each.op == node.op_type), None)
+            if at is not None:
+                node.name = unnamed.pop(at).name
+
+
+@record(kw_only=False)
+class _Known:
+    """What ONNX Runtime infers of values when it loads a graph: shapes, and types by number."""
+
+    shapes: Mapping[str, Sequence[int | str | None]]
+    types: Mapping[str, int]
+
+
+def _known(model: onnx.ModelProto, weights: Path) -> _Known:
+    """The same of all values of a model's main graph."""
+    stated = with_outputs(model, made_values(model.graph))
+    session = create_session(
+        stated.SerializeToString(), SHAPES_ALONE, providers=[CPU], weights_folder=weights
+    )
+    arguments = (*session.get_inputs(), *session.get_outputs())
+    tensors = {each.name: values.ort_type_to_value(each) for each in arguments}
+    return _Known(
+        {each.name: tuple(each.shape) for each in arguments if each.shape},
+        {
+            name: onnx.helper.np_dtype_to_tensor_dtype(values.numpy_dtype(value.dtype))
+            for name, value in tensors.items()
+            if value.kind == "tensor" and value.dtype != "string"
+        },
+    )
+
+
+def _body_model(model: onnx.ModelProto, body: onnx.GraphProto, known: _Known) -> onnx.ModelProto:
+    """A body as a model of its own: what it captures are inputs, or its own copies of weights."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    captured = sorted(captured_values(body))
+    found.graph.CopyFrom(body)
+    for name in captured:
+        if name in constants:
+            found.graph.initializer.append(constants[name])
+        elif name in known.types:
+            shape = known.shapes.get(name)
+            found.graph.input.append(
+                onnx.helper.make_tensor_value_info(name, known.types[name], shape)
+            )
+    return found
+
+
+def _read(
+    model: onnx.ModelProto, weights: Path, runs: Sequence[Sequence[_Event]], threads: int
+) -> _Graph | None:
+    """The main graph of `model` with what its runs said; None if its nodes have no names."""
+    graph = model.graph
+    protos = {node.name: node for node in graph.node}
+    if len(protos) != len(graph.node):
+        return None
+    outer = [_outermost(events, protos) for events in runs]
+    # What constants fold to runs nowhere, and one branch of two does not either.
+    last = max(outer, key=len)
+    order = [protos[event.name] for event, _ in last]
+    widths: dict[str, int] = {}
+    seen: dict[str, list[Shape | None]] = {
+        name: [None] * len(runs) for node in order for name in node.output if name
+    }
+    for at, events in enumerate(outer):
+        for event, _ in events:
+            names = [name for name in protos[event.name].output if name]
+            if len(names) != len(event.made):
+                continue
+            for name, (width, shape) in zip(names, event.made, strict=True):
+                if name in seen:
+                    widths[name], seen[name][at] = width, shape
+    constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for tensor in graph.initializer:
+        widths[tensor.name] = _element_bytes(tensor.data_type)
+    given = {value.name for value in graph.input} | set(constants) | captured_values(graph)
+    known = _known(model, weights)
+    fixed = {**_numbers(known.shapes), **constants}
+    inner: dict[int, tuple[_Graph, ...]] = {}
+    for index, (event, _) in enumerate(last):
+        bodies = []
+        for body in subgraphs(protos[event.name]):
+            inside = [
+                [e for one, below in events if one.name == event.name for e in below]
+                for events in outer
+            ]
+            executed = _last_iterations(inside, body)
+            if not any(executed):
+                continue
+            try:
+                found = _read(_body_model(model, body, known), weights, executed, threads)
+            except AotcError:
+                continue
+            if found is not None:
+                captured = captured_values(body) & set(constants)
+                bodies.append(replace(found, captured=frozenset(captured)))
+        if bodies:
+            inner[index] = tuple(bodies)
+    outputs = frozenset(value.name for value in graph.output)
+    stated = Values(known.shapes, widths, frozenset(given), outputs)
+    nodes = [Node.of(node) for node in order]
+    return _Graph(
+        tuple(order),
+        tuple(protos[event.name] for event, _ in sorted(last, key=lambda each: each[0].index)),
+        plan_buffers(nodes, stated),
+        widths,
+        fixed,
+        inner,
+        {name: tuple(shapes) for name, shapes in seen.items()},
+        threads,
+    )
+
+
+def _outermost(
+    events: Sequence[_Event], protos: Mapping[str, onnx.NodeProto]
+) -> list[tuple[_Event, list[_Event]]]:
+    """The executions of a graph's own nodes, each with those inside of it."""
+    found: list[tuple[_Event, list[_Event]]] = []
+    until = -1.0
+    for event in events:
+        if event.start < until and event.end <= until:
+            found[-1][1].append(event)
+            continue
+        node = protos.get(event.name)
+        if node is None or node.op_type != event.op:
+            continue
+        found.append((event, []))
+        if subgraphs(node):
+            until = event.end
+    return found
+
+
+def _last_iterations(
+    inside: Iterable[Sequence[_Event]], body: onnx.GraphProto
+) -> list[list[_Event]]:
+    """Of each run, the last execution of each of a body's nodes, with what is inside of it."""
+    own = {node.name for node in body.node}
+    found = []
+    for events in inside:
+        last = {event.name: event.start for event in events if event.name in own}
+        begins = min(last.values(), default=0)
+        found.append([event for event in events if event.start >= begins])
+    return found
+
+
+def _numbers(known: Mapping[str, Sequence[int | str | None]]) -> dict[str, Shape]:
+    """The shapes that are numbers alone."""
+    return {
+        name: tuple(size for size in shape if isinstance(size, int))
+        for name, shape in known.items()
+        if all(isinstance(size, int) for size in shape)
+    }
+
+
+def _element_bytes(code: int) -> int:
+    try:
+        return int(onnx.helper.tensor_dtype_to_np_dtype(code).itemsize)
+    except (KeyError, TypeError, ValueError):
+        return 0

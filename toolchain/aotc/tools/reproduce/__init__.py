@@ -1,0 +1,1 @@
+"""Building an artifact again: what it records, the environment made of that, and what differs."""
