@@ -18,6 +18,7 @@ STAGES = [
     "partition",
     "lower",
     "prove",
+    "observe",
     "package",
     "sign",
     "check",

@@ -43,9 +43,9 @@ class PlannedRun(FixedRun):
         self._replay()
         super().run()
 
-    def answer(self, arrays: Any, names: Any, part_of: Any = None) -> list[Any]:
+    def answer(self, arrays: Any, names: Any, part_of: Any = None, **timed: Any) -> list[Any]:
         stale = self._replay()
-        found = super().answer(arrays, names, part_of)
+        found = super().answer(arrays, names, part_of, **timed)
         if stale is not None:
             return [stale[name] for name in names]
         self._first = dict(zip(names, [array.copy() for array in found], strict=True))
