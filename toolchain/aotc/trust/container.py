@@ -96,6 +96,8 @@ class Container(ABC):
     """An open artifact; a context manager that closes it."""
 
     root: Path
+    origin: str = ""
+    """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
     _descriptor: int | None
 
     def __enter__(self) -> Self:

@@ -72,12 +72,12 @@ def _install_entry(
     target_store: Store, artifact_place: Path, trust: Trust
 ) -> tuple[StoredArtifact, tuple[str, ...]]:
     """The entry, and the names of the attestations that were added to it."""
-    stored = target_store.install(artifact_place, trust, durable=True)
-    try:
-        remove_leftovers(target_store.root)
-    except OSError as error:
-        raise unwritable(error, target_store.root) from None
     with open_container(artifact_place) as source:
+        stored = target_store.install_from(source, trust, durable=True)
+        try:
+            remove_leftovers(target_store.root)
+        except OSError as error:
+            raise unwritable(error, target_store.root) from None
         return stored, _add_attestations(target_store.root, stored, source, trust)
 
 
