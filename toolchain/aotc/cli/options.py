@@ -181,6 +181,32 @@ ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder")
 ]
 
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="oci://HOST/REPOSITORY:TAG, or @sha256:DIGEST; oci:// may be left out",
+    ),
+]
+PlainHttp = Annotated[
+    bool,
+    typer.Option(
+        "--plain-http",
+        help="speak HTTP without encryption to the registry",
+        show_default="for loopback alone, and the hosts in $AOTC_OCI_PLAIN_HTTP",
+    ),
+]
+CertificateAuthorities = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        parser=Path,
+        help="certificates (PEM) to trust instead of the system's",
+        show_default="$AOTC_OCI_CA",
+    ),
+]
+
 Trust = Annotated[
     Path | None,
     typer.Option(

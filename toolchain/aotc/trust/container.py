@@ -98,6 +98,8 @@ class Container(ABC):
     root: Path
     origin: str = ""
     """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
+    tag: str = ""
+    """The tag that it was opened by, which is resolved once; empty for a digest, and elsewhere."""
     _descriptor: int | None
 
     def __enter__(self) -> Self:

@@ -118,7 +118,7 @@ def check_files(
     if container.origin:
         threads = min(len(spans), max(_MIN_TRANSFERS, min(threads, _MAX_TRANSFERS)))
     total = sum(span.byte_count() for span in spans)
-    with hashing(total) as tally:
+    with hashing(total, "fetch" if container.origin else "hash") as tally:
 
         def check_span(span: _Span) -> _Result:
             if present is not None and span.copy and _is_present(present, span):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write
 from aotc.base.files.folders import FOLDER, PAYLOAD, change_mode, make_below
 from aotc.base.files.locks import try_lock
 from aotc.base.files.replacing import empty, erase, move_aside, share_blocks
@@ -47,7 +48,7 @@ from aotc.trust.stores import require_safe
 
 PREFIX: Final = ".new-"
 # Refusals of an artifact in a registry after which the next pull goes on: nothing in it was wrong.
-_CUT_CODES: Final = frozenset({"AOTC-I201"})
+_CUT_CODES: Final = frozenset({"AOTC-I197", "AOTC-I202", "AOTC-I204"})
 _FILE_MODE: Final = 0o444
 _FOLDER_MODE: Final = 0o555
 _MAX_TRIES: Final = 8
@@ -66,6 +67,7 @@ class Draft:
         """A new folder in a store; the artifact that it `resumes` has what an earlier one holds."""
         self._descriptor: int | None = None
         self._modes = (0o600, 0o700)
+        self._refused: Callable[[OSError, Path], AotcError] = unwritable
         try:
             prefix = f"{PREFIX}{resumes}-" if resumes else PREFIX
             found = take_over(root, prefix) if resumes else None
@@ -85,6 +87,7 @@ class Draft:
         folder.mkdir(exist_ok=True)
         draft.folder, draft._descriptor = folder, os.open(folder, FOLDER)
         draft._modes = (0o666, 0o777)
+        draft._refused = lambda error, path: cannot_write(error, "cannot write", str(path))
         return draft
 
     def open(self, path: str) -> DraftFile:
@@ -94,9 +97,10 @@ class Draft:
             with self.open_subfolder(path.rpartition("/")[0]) as folder:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                 descriptor = os.open(file_path.name, flags, self._modes[0], dir_fd=folder)
-            return DraftFile(_require_own_file(descriptor, file_path), file_path)
+            own = _require_own_file(descriptor, file_path)
+            return DraftFile(own, file_path, self._refused)
         except OSError as error:
-            raise unwritable(error, file_path) from None
+            raise self._refused(error, file_path) from None
 
     def clone(self, source: Container) -> bool:
         """Let files share the source's blocks; False if the file system cannot.
@@ -223,18 +227,21 @@ class Draft:
 class DraftFile:
     """An open file of a draft."""
 
-    def __init__(self, descriptor: int, file_path: Path) -> None:
+    def __init__(
+        self, descriptor: int, file_path: Path, refused: Callable[[OSError, Path], AotcError]
+    ) -> None:
         self.descriptor = descriptor
         self._path = file_path
+        self._refused = refused
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write all of `data` at `offset`; raises AOTC-R007."""
+        """Write all of `data` at `offset`; raises AOTC-R007 in a store, else AOTC-I018 and I026."""
         try:
             while data:
                 count = os.pwrite(self.descriptor, data, offset)
                 data, offset = data[count:], offset + count
         except OSError as error:
-            raise unwritable(error, self._path) from None
+            raise self._refused(error, self._path) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -362,7 +369,9 @@ def fetch(source: Container, trust: Trust, draft: Draft, manifest: Manifest) -> 
 
 def is_cut(error: BaseException) -> bool:
     """Whether a transfer ended with nothing wrong in what has come, so that it can go on later."""
-    return not isinstance(error, AotcError) or error.code in _CUT_CODES
+    if isinstance(error, AotcError):
+        return error.code in _CUT_CODES
+    return not isinstance(error, OSError)
 
 
 # How long to wait for the users of a damaged entry that cannot be moved.
