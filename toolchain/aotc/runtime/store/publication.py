@@ -133,12 +133,16 @@ class Draft:
     def keep_only(self, sizes: Mapping[str, int]) -> None:
         """Keep, of what an earlier draft left, files of these paths that are not too large.
 
-        Their bytes are not looked at.  Raises AOTC-R016 for what is not this user's own, and
-        OSError.
+        Their bytes are not looked at.  Nothing is kept where something is not a file of this
+        user's own.  Raises OSError.
         """
-        self._for_each(self._open_descriptor(), self.folder, _make_writable)
-        with FolderContainer(self.folder) as found:
-            listing = found.listing()
+        try:
+            self._for_each(self._open_descriptor(), self.folder, _make_writable)
+            with FolderContainer(self.folder) as found:
+                listing = found.listing()
+        except AotcError:
+            self.clear()
+            return
         if listing.problems:
             self.clear()
             return
