@@ -102,6 +102,11 @@ class Container(ABC):
     """The tag that it was opened by, which is resolved once; empty for a digest, and elsewhere."""
     _descriptor: int | None
 
+    @property
+    def place(self) -> str:
+        """Where it is, as messages say it."""
+        return str(self.root)
+
     def __enter__(self) -> Self:
         return self
 

@@ -42,7 +42,7 @@ from aotc.spec.reports import (
 )
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id
-from aotc.spec.versions import artifact_path, stated_id
+from aotc.spec.versions import artifact_name, artifact_path, stated_id, stated_reference
 from aotc.trust import authenticity, contents
 from aotc.trust.authenticity import Examination
 from aotc.trust.compatibility import CompatibilityResult, error_of, judge, probe_host, refusal_of
@@ -292,8 +292,8 @@ def verify_for_each(
         logs.log(
             "verify",
             logs.WARNING if codes else logs.DEBUG,
-            f"{path}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
-            path=str(path),
+            f"{artifact_name(path)}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
+            path=artifact_name(path),
             artifact=report.artifact_id,
             verdict=report.verdict,
             codes=codes,
@@ -338,7 +338,7 @@ def _verify_once(
             raise
         return tuple(
             VerifyReport(
-                artifact=str(path),
+                artifact=artifact_name(path),
                 authentic=False,
                 verdict="unverified",
                 target=each.name,
@@ -418,7 +418,9 @@ def _judge_target(
             verdict, best = compatibility.verdict, compatibility.best
             status: Status = "failed" if verdict == "incompatible" else "passed"
             host_step = _step_result(7, status, f"target {host.name}")
-        state.findings += unproven_findings(state.manifest, path.name, accepted)
+        state.findings += unproven_findings(
+            state.manifest, stated_reference(path) or path.name, accepted
+        )
         if verdict != "incompatible" and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
 
@@ -439,7 +441,7 @@ def _judge_target(
     else:
         steps = [*steps, *_not_run(7)]
     return VerifyReport(
-        artifact=str(path),
+        artifact=artifact_name(path),
         artifact_id=state.artifact_id,
         authentic=authentic,
         verdict=verdict,
@@ -475,6 +477,9 @@ def _run_steps(
     """
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
+    if tag := attestations.tag:
+        what = f"the tag {tag} was resolved to {attestations.origin.partition('@')[2]}"
+        state.findings.append(Finding(code="AOTC-I218", what=what, where=attestations.place))
     reported = 0
 
     def finish_step(*, established: bool = True) -> bool:

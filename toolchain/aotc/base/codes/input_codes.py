@@ -568,6 +568,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "pairs of processes, and each time the whole 95 % interval of the ratio was above --allow.",
      "Measure on the machine that will serve it; report it to ONNX Runtime with the model; or stay with this version. "
      "'aotc bench --nodes' shows the time of each node."),
+    ("AOTC-I218", "tag was resolved to a digest", FINDING,
+     "The artifact was named by a tag, which whoever may push to the repository can move. It was resolved once, when the "
+     "artifact was opened; all that follows is about the digest that is shown.",
+     "Name the artifact by that digest where each load is to be of the same one: oci://HOST/REPOSITORY@sha256:DIGEST."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -22,7 +22,7 @@ from aotc.runtime.store.user_store import Store, StoredArtifact
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
 from aotc.spec.command_reports import InstallReport
 from aotc.spec.trust_anchors import TrustedKey
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path
 from aotc.trust.container import MAX_BUNDLES, Container, FolderContainer, reread
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
 from aotc.trust.gate import authenticate
@@ -58,7 +58,7 @@ def install(
     stored, added = reread(artifact_place, install_once)
     manifest = stored.authentic.manifest
     return InstallReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=stored.authentic.id,
         name=manifest.name,
         store=str(target_store.root),
