@@ -227,9 +227,8 @@ def _measured(
         if trace and profiled is not None:
             artifact_id, when = ready.report.artifact_id, line.measured_at
             facts = {"artifact": artifact_id, "sizes": used_sizes, "time": when}
-            text = bench_trace(
-                artifact_name(artifact), sides, measured, plan.streams, profiled, facts
-            )
+            name = artifact_name(artifact)
+            text = bench_trace(name, sides, measured, plan.streams, profiled, facts)
     return report, line, text
 
 

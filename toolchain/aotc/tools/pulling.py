@@ -12,6 +12,7 @@ from aotc.base.files.work_folders import prepare_output, resumable_folder
 from aotc.base.interruptions import uninterrupted
 from aotc.base.progress import Progress, watched
 from aotc.registry.references import parse_reference
+from aotc.registry.repository import Repository
 from aotc.runtime.store.installing import chosen_store, install_entry
 from aotc.runtime.store.publication import Draft, fetch, is_cut
 from aotc.spec.command_reports import PullReport
@@ -36,6 +37,8 @@ def pull(
     key: str | Path | None = None,
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
+    plain_http: bool = False,
+    ca: str | Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> PullReport:
@@ -45,8 +48,10 @@ def pull(
     `origin` of the report says to what.  The artifact goes into this user's store, or the one that
     `store` or `system` names, as `aotc install` puts it there; or to `output`, a new folder, or a
     packed file if its name ends in `.zip`, which `force` replaces.  Signatures and policy are
-    judged before any large file is fetched.  What a pull that was cut left behind is used by the
-    next one for the same artifact, as far as its digests are right.
+    judged before any large file is fetched.  `plain_http` speaks HTTP to a registry that is not on
+    this machine, and `ca` is a file of certificates (PEM) that are trusted instead of the system's;
+    $AOTC_OCI_PLAIN_HTTP and $AOTC_OCI_CA say so where no argument can.  What a pull that was cut
+    left behind is used by the next one for the same artifact, as far as its digests are right.
 
     Raises AOTC-I196 to I208 and I210 to I215 for the reference and the registry, the gate's
     refusals (AOTC-G); in a store AOTC-R006, R007 and R016, and I017, I018 and I026 for an output.
@@ -63,7 +68,9 @@ def pull(
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
     added: tuple[str, ...] = ()
     root = ""
-    with watched(progress), RegistryContainer(stated) as source:
+    authorities = Path(ca) if ca is not None else None
+    repository = Repository(stated, plain_http=plain_http, ca=authorities)
+    with watched(progress), RegistryContainer(stated, repository) as source:
         if place is None:
             target = chosen_store(store, system=system)
             stored, added = install_entry(target, source, trusted)

@@ -66,11 +66,10 @@ def pull(
     """
     refuse_two_stores(store, system)
     from aotc.cli.progress import stages
-    from aotc.registry.settings import stated_settings
     from aotc.report.sheets.stores import pull_view
     from aotc.tools.pulling import pull as fetch
 
-    with stages(quiet=json) as progress, stated_settings(plain_http=plain_http, ca=ca):
+    with stages(quiet=json) as progress:
         report = fetch(
             reference,
             output,
@@ -80,6 +79,8 @@ def pull(
             key=key,
             channel=channel,
             unsafe_no_trust_state=unsafe_no_trust_state,
+            plain_http=plain_http,
+            ca=ca,
             force=force,
             progress=progress,
         )
