@@ -107,6 +107,8 @@ def push(
     base: str | None = None,
     tags: Sequence[str] = (),
     mount_from: Sequence[str] = (),
+    plain_http: bool = False,
+    ca: str | Path | None = None,
     progress: Progress | None = None,
 ) -> PushReport:
     """Push an artifact to `oci://HOST/REPOSITORY[:TAG]`, and its attestations as its referrers.
@@ -116,7 +118,8 @@ def push(
     id and signatures, are the same in both.  `base` is the image over which an image is laid.
     `tags` are further tags.  What the repository has is not sent; what one of the repositories
     `mount_from` of the same registry has, is mounted.  Tags are set last, so nobody meets half an
-    artifact.  The same artifact has the same digests wherever it is pushed from.
+    artifact.  `plain_http` speaks HTTP to the registry, and `ca` is a file of certificates (PEM) to
+    trust.  The same artifact has the same digests wherever it is pushed from.
 
     Nothing is verified, but files must be those that aotc.json lists: AOTC-G005, G006 and G007.
     Raises AOTC-I027 (no such form), I216 (the reference), I217 (the base image), what opening an
@@ -135,7 +138,8 @@ def push(
         parse_reference(f"{target.repository_name}:{tag}")
     if base is not None and form != "image":
         raise _unusable("only an image has a base image", base, "--form image", form)
-    repository = Repository(target)
+    certificates = Path(ca) if ca is not None else None
+    repository = Repository(target, plain_http=plain_http, ca=certificates)
     with open_container(artifact_path(artifact)) as source:
         content, artifact_id = identified(source, Path(source.place))
         manifest = read_manifest(content)
