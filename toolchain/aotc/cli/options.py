@@ -178,6 +178,20 @@ Artifact = Annotated[
         "REPOSITORY with :TAG or @sha256:DIGEST",
     ),
 ]
+PlainHttp = Annotated[
+    bool,
+    typer.Option("--plain-http", help="speak HTTP without TLS to the registry"),
+]
+RegistryCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        parser=Path,
+        help="certificates (.pem) to trust for the registry",
+        show_default="$AOTC_OCI_CA, or the system's",
+    ),
+]
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder")
 ]
@@ -201,25 +215,6 @@ Push = Annotated[
         "--push", help="ARTIFACT is an oci:// reference: add the attestation to it in the registry"
     ),
 ]
-PlainHttp = Annotated[
-    bool,
-    typer.Option(
-        "--plain-http",
-        help="speak HTTP without encryption to the registry",
-        show_default="for loopback alone, and the hosts in $AOTC_OCI_PLAIN_HTTP",
-    ),
-]
-CertificateAuthorities = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        metavar="FILE",
-        parser=Path,
-        help="certificates (PEM) to trust instead of the system's",
-        show_default="$AOTC_OCI_CA",
-    ),
-]
-
 Trust = Annotated[
     Path | None,
     typer.Option(

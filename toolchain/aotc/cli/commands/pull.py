@@ -11,7 +11,6 @@ from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import refuse_two_stores, respond
 from aotc.cli.grammar import Command, examples, exclusive, new_app
 from aotc.cli.options import (
-    CertificateAuthorities,
     Channel,
     Force,
     Json,
@@ -19,6 +18,7 @@ from aotc.cli.options import (
     PlainHttp,
     PublicKey,
     Reference,
+    RegistryCa,
     Store,
     SystemStore,
     Trust,
@@ -54,7 +54,7 @@ def pull(
     unsafe_no_trust_state: NoTrustState = False,
     channel: Channel = None,
     plain_http: PlainHttp = False,
-    ca: CertificateAuthorities = None,
+    ca: RegistryCa = None,
     force: Force = False,
     json: Json = False,
 ) -> int:

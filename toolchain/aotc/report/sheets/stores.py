@@ -1,4 +1,4 @@
-"""What `aotc install`, `pull`, `store`, `cache`, `pack`, `unpack`, `export` and `merge` show."""
+"""What `aotc install`, `pull`, `push`, `store`, `cache`, `pack`, `export` and `merge` show."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from aotc.spec.command_reports import (
     PackReport,
     PruneReport,
     PullReport,
+    PushReport,
     StoreListReport,
     StorePruneReport,
     UnpackReport,
@@ -133,6 +134,24 @@ def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> 
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
     return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]
+
+
+def push_view(report: PushReport) -> Sheet:
+    """What `aotc push` pushed, and how much of it the registry had."""
+    had = [
+        *([f"{size(report.bytes_present)} there"] if report.bytes_present else []),
+        *([f"{size(report.bytes_mounted)} mounted"] if report.bytes_mounted else []),
+    ]
+    rows = [
+        ("artifact", report.artifact_id),
+        ("form", report.form),
+        ("base", report.base),
+        ("tags", ", ".join(report.tags)),
+        ("size", f"{size(report.bytes)} in {count(report.layers, 'layer')}"),
+        ("sent", ", ".join([size(report.bytes_sent), *had])),
+    ]
+    added = count(report.attestations, "attestation")
+    return [Heading(report.reference, f"pushed, with {added}"), Facts(rows)]
 
 
 def merge_view(report: MergeReport) -> Sheet:
