@@ -26,9 +26,6 @@ from typing import Final, Literal, NamedTuple
 
 Form = Literal["modelpack", "image"]
 
-MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
-INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
-DOCKER_MANIFEST_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 EMPTY_TYPE: Final = "application/vnd.oci.empty.v1+json"
 EMPTY: Final = b"{}"
 

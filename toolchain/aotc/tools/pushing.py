@@ -20,21 +20,22 @@ from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.base.interruptions import Interrupted, stop_if_interrupted, uninterrupted
 from aotc.base.progress import BYTES, Progress, Reporter, Tally
 from aotc.base.records import field, record, replace
-from aotc.registry.descriptors import Descriptor
+from aotc.registry.descriptors import INDEX, Descriptor, read_descriptor, read_document
+from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
 from aotc.registry.references import Reference, parse_reference
 from aotc.registry.repository import BlobStream, Repository
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
-from aotc.spec.codec import Json, ParseError
+from aotc.spec.codec import Json
 from aotc.spec.command_reports import PushReport
-from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.packed_form import colliding_paths, name_problem
 from aotc.spec.versions import artifact_path
 from aotc.trust.container import ArtifactFile, Container
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
 from aotc.trust.opening import identified, open_container, read_manifest
-from aotc.trust.registry_container import attach, described, put_bytes
+from aotc.trust.registry_container import attach, put_bytes
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -48,7 +49,7 @@ _MAX_BASE_BYTES: Final = 4 << 20
 _BASE_NAME: Final = "org.opencontainers.image.base.name"
 _BASE_DIGEST: Final = "org.opencontainers.image.base.digest"
 _INDEX_TYPES: Final = (
-    forms.INDEX_TYPE,
+    INDEX,
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 _OCI_TYPES: Final = {
@@ -157,24 +158,22 @@ def push(
         )
         document: dict[str, Json] = {
             "schemaVersion": 2,
-            "mediaType": forms.MANIFEST_TYPE,
+            "mediaType": MANIFEST_TYPE,
             **({} if image else {"artifactType": forms.MODEL_TYPE}),
-            "config": described(
-                put_bytes(
-                    repository,
-                    forms.IMAGE_CONFIG_TYPE if image else forms.MODEL_CONFIG_TYPE,
-                    canonical_json(config),
-                )
-            ),
-            "layers": [described(layer) for layer in sent],
+            "config": put_bytes(
+                repository,
+                forms.IMAGE_CONFIG_TYPE if image else forms.MODEL_CONFIG_TYPE,
+                canonical_json(config),
+            ).to_json(),
+            "layers": [layer.to_json() for layer in sent],
             "annotations": {forms.ARTIFACT_ID: artifact_id, **annotations},
         }
         written = canonical_json(document)
-        stored = repository.put_manifest(written, forms.MANIFEST_TYPE)
+        stored = repository.put_manifest(written, MANIFEST_TYPE)
         for name, bundle in bundles.items():
             attach(repository, stored, name, bundle)
         for tag in wanted:
-            repository.put_manifest(written, forms.MANIFEST_TYPE, tag)
+            repository.put_manifest(written, MANIFEST_TYPE, tag)
     return PushReport(
         artifact=str(artifact),
         artifact_id=artifact_id,
@@ -525,20 +524,17 @@ class _Sender:
     def _put(
         self, digest: str, size: int, opened: Callable[[], BinaryIO], mount_from: Sequence[str]
     ) -> None:
-        present = bool(mount_from) and self._repository.has_blob(digest)
-        sent = 0
-        if not present:
-            sent = self._repository.put_blob(
-                digest, size, opened, mount_from=mount_from, told=self.tally.add
-            )
-        if sent:
-            self.bytes_sent += sent
+        stored = self._repository.put_blob(
+            digest, size, opened, mount_from=mount_from, told=self.tally.add
+        )
+        if stored.how == "sent":
+            self.bytes_sent += stored.sent
+            return
+        self.tally.add(size)
+        if stored.how == "present":
+            self.bytes_present += size
         else:
-            self.tally.add(size)
-            if present or not mount_from:
-                self.bytes_present += size
-            else:
-                self.bytes_mounted += size
+            self.bytes_mounted += size
 
 
 # What the manifests of both forms refer to besides layers.
@@ -592,7 +588,7 @@ def _base(name: str, manifest: Manifest) -> _Base:
     repository = Repository(reference)
     descriptor, content = repository.resolve(reference)
     system, architecture = _platform(manifest)
-    document = _mapping(content, name)
+    document = read_document(content, name)
     if descriptor.media_type in _INDEX_TYPES:
         for each in _mappings(document.get("manifests")):
             platform = each.get("platform")
@@ -605,14 +601,18 @@ def _base(name: str, manifest: Manifest) -> _Base:
             what = "the base image has no manifest for the artifact's platform"
             raise _unusable(what, name, f"{system}/{architecture}", "others")
         descriptor, content = repository.resolve(reference)
-        document = _mapping(content, name)
+        document = read_document(content, name)
     reference = replace(reference, tag=None, digest=descriptor.digest)
-    stated = [document.get("config"), *_mappings(document.get("layers"))]
-    config, *layers = (_described(each, name) for each in stated)
+    config = read_descriptor(document.get("config"), f"{name} config")
+    listed = [read_descriptor(each, f"{name} layers") for each in _mappings(document.get("layers"))]
+    layers = [
+        replace(each, media_type=_OCI_TYPES.get(each.media_type, each.media_type))
+        for each in listed
+    ]
     if len(layers) > forms.MAX_BASE_LAYERS or not layers:
         expected = f"1 to {forms.MAX_BASE_LAYERS} layers"
         raise _unusable("the base is no image, or a large one", name, expected, str(len(layers)))
-    settings = _mapping(repository.read_blob(config, _MAX_BASE_BYTES), name)
+    settings = read_document(repository.read_blob(config, _MAX_BASE_BYTES), name)
     found = (settings.get("os"), settings.get("architecture"))
     if found != (system, architecture):
         what = "the base image is for another platform than the artifact"
@@ -629,25 +629,6 @@ def _base(name: str, manifest: Manifest) -> _Base:
         config=settings,
         diff_ids=tuple(map(str, ids)),
     )
-
-
-def _described(data: Json, name: str) -> Descriptor:
-    if not isinstance(data, dict) or type(data.get("size")) is not int or data.get("urls"):
-        raise _unusable("the base is no image", name, "an image", str(data)[:100])
-    media_type = str(data.get("mediaType"))
-    return Descriptor(
-        media_type=_OCI_TYPES.get(media_type, media_type),
-        digest=str(data.get("digest")),
-        size=int(data["size"]),
-    )
-
-
-def _mapping(content: bytes, name: str) -> Mapping[str, Json]:
-    try:
-        document = strict_json(content)
-    except ParseError as error:
-        raise _unusable("the base is no image", name, "JSON", str(error.problems[0])) from None
-    return document if isinstance(document, dict) else {}
 
 
 def _mappings(data: Json) -> list[Mapping[str, Json]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +18,18 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, PAYLOAD
 from aotc.base.records import record, replace
-from aotc.registry.descriptors import Descriptor
+from aotc.registry.descriptors import (
+    MANIFEST,
+    Descriptor,
+    read_descriptor,
+    read_document,
+)
 from aotc.registry.references import Reference, parse_reference
 from aotc.registry.repository import BlobStream, Repository
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, kind_of
-from aotc.spec.codec import Json, ParseError, Problem
-from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.codec import Json
+from aotc.spec.json import canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
 from aotc.spec.payload import CHUNK_BYTES
 from aotc.trust import statements
@@ -43,7 +47,6 @@ _READ_AT_ONCE_BYTES: Final = 2 * forms.TOGETHER_BYTES
 # What is fetched where single fields of a large model are read.
 _BLOCK_BYTES: Final = 64 << 10
 _MAX_NAMES: Final = 200
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @record(kw_only=False)
@@ -65,8 +68,8 @@ class RegistryContainer(Container):
     def __init__(self, reference: str | Reference, repository: Repository | None = None) -> None:
         """Raises what `parse_reference` and `Repository.resolve` do, and:
 
-        AOTC-I210 if there is something else than an artifact, I211 for a layer that no artifact
-        has, I212 for a malformed manifest, I213 for paths, I214 for a malformed tar layer, and G012
+        AOTC-I210 if there is something else than an artifact, I207 for a malformed manifest, I211
+        for a layer that no artifact has, I213 for paths, I214 for a malformed tar layer, and G012
         if a limit is exceeded.
         """
         if isinstance(reference, str):
@@ -82,7 +85,7 @@ class RegistryContainer(Container):
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._kept_bytes = 0
         self._problems: list[AotcError] = []
-        document = _read_document(content, self.manifest, self.origin)
+        document = _read_manifest(content, self.manifest, self.origin)
         self.form, layers = _layers(document, self.manifest, self.origin)
         self.layers = tuple(layers)
         self._files = self._read_layers(layers)
@@ -223,8 +226,8 @@ class RegistryContainer(Container):
         reference = replace(self.reference, tag=None, digest=listed.digest)
         descriptor, content = self.repository.resolve(reference)
         where = f"{self.reference.repository_name}@{listed.digest}"
-        document = _read_document(content, descriptor, where)
-        subject = _descriptor(document.get("subject"), "subject", where)
+        document = _read_manifest(content, descriptor, where)
+        subject = read_descriptor(document.get("subject"), f"{where} subject")
         if subject.digest != self.manifest.digest:
             raise AotcError(
                 "AOTC-I215",
@@ -233,14 +236,14 @@ class RegistryContainer(Container):
                 expected=self.manifest.digest,
                 found=subject.digest,
             )
-        layers = _listed(document.get("layers"), "layers", where)
+        layers = _listed(document, where)
         if len(layers) != 1 or layers[0].media_type != forms.BUNDLE_TYPE:
-            raise _malformed("layers", f"expected one of type {forms.BUNDLE_TYPE}", where)
+            found = ", ".join(layer.media_type for layer in layers)
+            raise _unknown_layer(where, f"one of type {forms.BUNDLE_TYPE}", found)
         layer = layers[0]
         name = layer.annotations.get(forms.TITLE, "")
         if "/" in name or not name.endswith(BUNDLE_SUFFIX) or name_problem(name):
-            stated = _annotations(document.get("annotations"), "annotations", where)
-            kind = kind_of(stated.get(forms.BUNDLE_PREDICATE, ""))
+            kind = kind_of(descriptor.annotations.get(forms.BUNDLE_PREDICATE, ""))
             usage = kind.usage if kind is not None else "attestation"
             name = f"{usage}-{layer.digest[-16:]}{BUNDLE_SUFFIX}"
         return name, StoredPiece(layer, 0, layer.size)
@@ -357,17 +360,17 @@ def attach(repository: Repository, subject: Descriptor, name: str, bundle: bytes
     layer = put_bytes(repository, forms.BUNDLE_TYPE, bundle)
     document: dict[str, Json] = {
         "schemaVersion": 2,
-        "mediaType": forms.MANIFEST_TYPE,
+        "mediaType": MANIFEST,
         "artifactType": forms.BUNDLE_TYPE,
-        "config": described(empty),
-        "layers": [described(replace(layer, annotations={forms.TITLE: name}))],
-        "subject": described(replace(subject, annotations={}, artifact_type=None)),
+        "config": empty.to_json(),
+        "layers": [replace(layer, annotations={forms.TITLE: name}).to_json()],
+        "subject": replace(subject, annotations={}, artifact_type=None).to_json(),
         "annotations": {
             forms.BUNDLE_CONTENT: forms.DSSE,
             forms.BUNDLE_PREDICATE: predicate_type,
         },
     }
-    return repository.put_manifest(canonical_json(document), forms.MANIFEST_TYPE)
+    return repository.put_manifest(canonical_json(document), MANIFEST)
 
 
 def put_bytes(repository: Repository, media_type: str, content: bytes) -> Descriptor:
@@ -379,48 +382,28 @@ def put_bytes(repository: Repository, media_type: str, content: bytes) -> Descri
     return Descriptor(media_type=media_type, digest=digest, size=len(content))
 
 
-def described(descriptor: Descriptor) -> dict[str, Json]:
-    """A descriptor as manifests write it."""
-    document: dict[str, Json] = {
-        "mediaType": descriptor.media_type,
-        "digest": descriptor.digest,
-        "size": descriptor.size,
-    }
-    if descriptor.annotations:
-        document["annotations"] = dict(descriptor.annotations)
-    return document
-
-
 # Manifests, read strictly as far as they are used.
 
 
-def _read_document(content: bytes, descriptor: Descriptor, where: str) -> Mapping[str, Json]:
-    """A manifest as a mapping; raises AOTC-I210 for an index, and I212 if it is malformed."""
-    try:
-        document = strict_json(content)
-    except ParseError as error:
-        problem = error.problems[0]
-        raise _malformed(problem.path, problem.what, where) from None
-    stated = document.get("mediaType") if isinstance(document, dict) else None
-    if descriptor.media_type != forms.MANIFEST_TYPE or stated not in (None, forms.MANIFEST_TYPE):
+def _read_manifest(content: bytes, descriptor: Descriptor, where: str) -> Mapping[str, Json]:
+    """A manifest as a mapping; raises AOTC-I210 for an index, and I207 if it is malformed."""
+    if descriptor.media_type != MANIFEST:
         raise AotcError(
             "AOTC-I210",
             "this is no manifest of an artifact",
             where=where,
-            expected=forms.MANIFEST_TYPE,
-            found=_short(stated or descriptor.media_type),
+            expected=MANIFEST,
+            found=descriptor.media_type[:_MAX_NAMES],
         )
-    if not isinstance(document, dict):
-        raise _malformed("", "is not a mapping", where)
-    return document
+    return read_document(content, where)
 
 
 def _layers(
     document: Mapping[str, Json], manifest: Descriptor, where: str
 ) -> tuple[forms.Form, list[Descriptor]]:
     """The form of an artifact and its layers, without those of a base image."""
-    config = _descriptor(document.get("config"), "config", where)
-    layers = _listed(document.get("layers"), "layers", where)
+    config = read_descriptor(document.get("config"), f"{where} config")
+    layers = _listed(document, where)
     is_model = document.get("artifactType") == forms.MODEL_TYPE
     if is_model and config.media_type == forms.MODEL_CONFIG_TYPE:
         form: forms.Form = "modelpack"
@@ -459,13 +442,7 @@ def _check_layer(layer: Descriptor, form: forms.Form, where: str) -> None:
         known = layer.media_type in (forms.TOGETHER_TYPE, *forms.RAW_TYPES.values())
         expected = f"{forms.TOGETHER_TYPE} or a type of ModelPack that ends in .raw"
     if not known:
-        raise AotcError(
-            "AOTC-I211",
-            "a layer is of a kind that no artifact has",
-            where=where,
-            expected=expected,
-            found=_short(layer.media_type),
-        )
+        raise _unknown_layer(where, expected, layer.media_type[:_MAX_NAMES])
 
 
 def _path_of_raw(layer: Descriptor, where: str) -> str:
@@ -498,47 +475,21 @@ def _check_paths(paths: list[str], form: forms.Form, where: str) -> None:
         )
 
 
-def _listed(data: Json, name: str, where: str) -> list[Descriptor]:
-    if not isinstance(data, list):
-        raise _malformed(name, "is not a list", where)
-    return [_descriptor(each, f"{name}[{index}]", where) for index, each in enumerate(data)]
+def _listed(document: Mapping[str, Json], where: str) -> list[Descriptor]:
+    """The layers of a manifest; raises AOTC-I207, and I211 for one that is kept elsewhere."""
+    found = document.get("layers")
+    layers = []
+    for index, data in enumerate(found if isinstance(found, list) else [found]):
+        place = f"{where} layers[{index}]"
+        layers.append(read_descriptor(data, place))
+        if isinstance(data, dict) and data.get("urls"):
+            raise _unknown_layer(place, "content of the same repository", _short(data["urls"]))
+    return layers
 
 
-def _descriptor(data: Json, name: str, where: str) -> Descriptor:
-    if not isinstance(data, dict):
-        raise _malformed(name, "is not a descriptor", where)
-    media_type, digest, size = (data.get(key) for key in ("mediaType", "digest", "size"))
-    if not isinstance(media_type, str) or not isinstance(digest, str) or type(size) is not int:
-        raise _malformed(name, "lacks a media type, a digest or a size", where)
-    if not _DIGEST.fullmatch(digest) or size < 0:
-        raise _malformed(name, f"has the digest {_short(digest)} and the size {size}", where)
-    if data.get("urls"):
-        raise AotcError(
-            "AOTC-I211",
-            "a layer is to be fetched from elsewhere",
-            where=f"{where} {name}",
-            expected="content of the same repository",
-            found=_short(data["urls"]),
-        )
-    annotations = _annotations(data.get("annotations"), f"{name}.annotations", where)
-    return Descriptor(media_type=media_type, digest=digest, size=size, annotations=annotations)
-
-
-def _annotations(data: Json, name: str, where: str) -> dict[str, str]:
-    if data is None:
-        return {}
-    if not isinstance(data, dict) or not all(isinstance(each, str) for each in data.values()):
-        raise _malformed(name, "is not a mapping of texts", where)
-    return {key: str(value) for key, value in data.items()}
-
-
-def _malformed(path: str, what: str, where: str) -> AotcError:
-    return AotcError(
-        "AOTC-I212",
-        "the manifest in the registry is malformed",
-        where=where,
-        found=str(Problem(path, what)),
-    )
+def _unknown_layer(where: str, expected: str, found: str) -> AotcError:
+    what = "a layer is of a kind that no artifact has"
+    return AotcError("AOTC-I211", what, where=where, expected=expected, found=found)
 
 
 def _path_refusal(path: str, problem: str, where: str) -> AotcError:

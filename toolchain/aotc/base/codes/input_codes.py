@@ -549,10 +549,6 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A layer in the registry is compressed, of an unknown media type, lies over those of the artifact, or is to be fetched "
      "from another place. 'aotc push' writes none of these, and none is read.",
      "Push the artifact again with 'aotc push'; copy it with a tool that keeps manifests as they are."),
-    ("AOTC-I212", "manifest in a registry is malformed", NO,
-     "The manifest of an artifact, or that of an attestation, is not JSON that can be read in one way, or lacks what the "
-     "OCI image specification requires.",
-     "Push the artifact again with 'aotc push'."),
     ("AOTC-I213", "path in a registry is refused", NO,
      "A layer names a path that leaves the artifact's folder, is outside of its payload and attestations, is there twice, or "
      "is the same as another one on some file system; or a layer's title is not its path.",
