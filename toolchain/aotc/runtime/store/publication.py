@@ -232,7 +232,10 @@ class DraftFile:
     """An open file of a draft."""
 
     def __init__(
-        self, descriptor: int, file_path: Path, refused: Callable[[OSError, Path], AotcError]
+        self,
+        descriptor: int,
+        file_path: Path,
+        refused: Callable[[OSError, Path], AotcError] = unwritable,
     ) -> None:
         self.descriptor = descriptor
         self._path = file_path
