@@ -128,7 +128,7 @@ def test_a_pull_into_a_store_is_the_artifact_byte_for_byte(
     assert report.bytes == report.bytes_fetched > PADDING
     assert is_same(Path(report.path), artifact)
     (told,) = [each for each in report.findings if each.code == "AOTC-I218"]
-    assert told.what == f"the tag {form} was resolved to {digest}"
+    assert (told.what, told.where) == (f"the tag is {digest}", reference)
     before = len(shared.asked)
     again = aotc.pull(report.origin, store=tmp_path / "store", key=key)
     assert (again.pulled, again.bytes_fetched, again.path) == (False, 0, report.path)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, system_message
 from aotc.base.records import record
-from aotc.spec.versions import stated_id
+from aotc.spec.versions import stated_id, stated_reference
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
@@ -200,6 +200,15 @@ class FolderContainer(Container):
         """Raises AOTC-I001 if it cannot be read, and G015 if it is not a folder."""
         self.root = root
         self._descriptor: int | None = None
+        if (reference := stated_reference(root)) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "a reference to a registry cannot be used here",
+                where=reference,
+                expected="a folder",
+                fix="Fetch it first: 'aotc pull REF -o NAME.aotc', or -o NAME.aotc.zip for a "
+                f"packed file. A folder of this name is ./{root}",
+            )
         if stated_id(root) is not None:
             raise AotcError(
                 "AOTC-I001",
