@@ -284,7 +284,7 @@ class Repository:
         These are repositories of this registry.  `told` is called with the number of bytes as they
         are sent.  An upload that was cut goes on from where the registry has it.
         """
-        from aotc.registry.uploads import mounted, upload
+        from aotc.registry.uploads import upload
 
         present = self._blob_length(digest)
         if present not in (None, "", str(size)):
@@ -298,10 +298,10 @@ class Repository:
         if present is not None:
             return Stored(how="present")
         sources = [name for name in mount_from if name != self.reference.repository]
-        if any(mounted(self._connection, self._base, digest, source) for source in sources):
-            return Stored(how="mounted")
-        sent = upload(self._connection, self._base, digest, size, opened, told)
-        return Stored(how="sent", sent=sent)
+        sent = upload(
+            self._connection, self._base, digest, size, opened, mount_from=sources, told=told
+        )
+        return Stored(how="mounted") if sent is None else Stored(how="sent", sent=sent)
 
     def referrers(self, digest: str, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """What refers to a manifest, by the referrers API or the fallback tag; none is verified.
