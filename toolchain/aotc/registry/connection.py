@@ -349,6 +349,8 @@ class _Session(requests.Session):
 
     def read_whole(self, response: requests.Response) -> None:
         """Read an answer's body of at most 4 MiB; raises AOTC-I206 for more, and `Cut`."""
+        if response._content is not False:
+            return
         parts, size = [], 0
         with errors_as_reasons(str(response.url)):
             while block := response.raw.read(_BLOCK, decode_content=False):
@@ -487,7 +489,7 @@ def _told(response: requests.Response) -> str:
     text = f"{response.status_code} {response.reason or ''}".strip()
     if (wait := response.headers.get("Retry-After")) and response.status_code in _PASSING:
         text += f", to be tried again after {wait[:40]}"
-    content = getattr(response, "_content", None)
+    content = response._content
     if not content:
         return text
     try:
