@@ -81,6 +81,7 @@ class ReferrersRegistry:
         self.uploads: dict[str, bytearray] = {}
         self.faults: list[Fault] = []
         self.asked: list[Asked] = []
+        self.connections = 0
         self.lock = threading.RLock()
         # What a registry may have, or not.
         self.referrers_api = True
@@ -180,6 +181,11 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
         except (ConnectionError, ssl.SSLError):
             self.close_connection = True
+
+    def setup(self) -> None:
+        super().setup()
+        with self.registry.lock:
+            self.registry.connections += 1
 
     def finish(self) -> None:
         # Of a client that has left, each of the two fails to close.

@@ -12,6 +12,7 @@ from referrers_registry import BASIC, Fault, ReferrersRegistry, referrers_regist
 from registries import PASSWORD, USER, Registry, docker_registry, log_in
 
 from aotc.base.errors import AotcError
+from aotc.registry.connection import Connection
 from aotc.registry.references import parse_reference
 from aotc.registry.repository import Repository
 
@@ -187,6 +188,17 @@ def test_a_broken_configuration_is_told(
     else:
         assert (error.code, error.where) == ("AOTC-I200", str(path))
         assert error.found.startswith(found)
+
+
+def test_dockers_own_registry_has_names_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch, tmp_path / "docker", {"auths": {"https://index.docker.io/v1/": LOGIN}})
+    connection = Connection("docker.io", plain_http=False, ca=None)
+    assert connection.base == "https://registry-1.docker.io"
+    credentials = connection._credentials
+    assert credentials.log_in('Basic realm="x"', "pull", connection.base, None)
+    assert credentials.header("pull") == BASIC
 
 
 def test_a_token_is_of_what_is_asked_for(

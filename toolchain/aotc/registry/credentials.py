@@ -32,6 +32,7 @@ from aotc.spec.json import strict_json
 _CONFIG_VARIABLE: Final = "DOCKER_CONFIG"
 _CONTENT_VARIABLE: Final = "DOCKER_AUTH_CONFIG"
 _MAX_CONFIG: Final = 1 << 20
+_MAX_CHALLENGE: Final = 4096
 # The user name under which helpers give an identity token.
 _TOKEN_USER: Final = "<token>"  # noqa: S105 - no password
 
@@ -76,6 +77,8 @@ class Credentials:
                 return True
             if self._login is None:
                 self._login = _DockerLogin(self._registry, self._session, self._verify)
+            # oras takes the square of the length to read what is none.
+            challenge = challenge[:_MAX_CHALLENGE]
             scheme = challenge.partition(" ")[0].lower()
             if scheme == "basic":
                 header = f"Basic {self._login.basic}" if self._login.basic else None
@@ -194,9 +197,10 @@ class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
 
 def _docker_configuration() -> tuple[dict[str, Any], str]:
     """docker's configuration, and where it stands; a variable's logins come before a file's."""
-    folder = os.environ.get(_CONFIG_VARIABLE) or Path("~/.docker").expanduser()
+    folder = os.environ.get(_CONFIG_VARIABLE) or os.path.expanduser("~/.docker")  # noqa: PTH111
     where = str(Path(folder) / "config.json")
     try:
+        # Without a home folder the name stays, and there is no such file.
         with Path(where).open("rb") as file:
             content = file.read(_MAX_CONFIG + 1)
     except (FileNotFoundError, NotADirectoryError):

@@ -341,10 +341,6 @@ class Repository:
             url = self._connection.checked_address(url, more) if more else None
         return tuple(found.values())
 
-    def annotations_of(self, content: bytes) -> Mapping[str, str]:
-        """The annotations of a manifest."""
-        return read_annotations(read_document(content, "a manifest"), "a manifest")
-
     def _manifest(self, name: str) -> tuple[Descriptor, bytes] | None:
         """What a tag or digest names; None where there is nothing."""
         url = f"{self._base}/manifests/{name}"
@@ -359,8 +355,9 @@ class Repository:
             _check_digest(content, name, url)
         _check_told(response, digest, url)
         document = read_document(content, url)
-        sent_as = response.headers.get("Content-Type", "").partition(";")[0].strip()
         stated = document.get("mediaType")
+        sent_as = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        sent_as = sent_as or str(stated or "")
         if stated is not None and stated != sent_as:
             raise AotcError(
                 "AOTC-I205",
