@@ -18,6 +18,7 @@ from registries import Registry, docker_registry
 import aotc
 from aotc.cli.main import main
 from aotc.registry import connection
+from aotc.runtime.store.pruning import remove_entry
 from aotc.spec.command_reports import PullReport
 from aotc.trust.attesting import approve, sign
 from aotc.trust.key_files import generate
@@ -268,6 +269,34 @@ def test_a_load_fetches_weights_once_and_tells_the_digest_of_a_tag(
     assert not fetched(registry, before)
 
 
+def test_a_digest_that_the_store_has_loads_while_the_registry_fails(
+    registry: ReferrersRegistry, small: Path, key: Path, tmp_path: Path, signer: PrivateKey
+) -> None:
+    """Nothing is taken for a tag, and nothing that was not pulled by that very digest."""
+    reference = f"oci://{registry.host}/{REPOSITORY}:1.0"
+    store = tmp_path / "store"
+    pulled = aotc.pull(reference, store=store, key=key)
+    by_digest = f"oci://{pulled.origin}"
+    registry.faults.append(Fault(of="GET ", status=503))
+    with aotc.load(by_digest, key=key, store=store) as model:
+        (told,) = [each for each in model.report.findings if each.code == "AOTC-I219"]
+        assert told.where == by_digest
+        assert "AOTC-I202" in told.what
+        assert model.report.artifact_id == pulled.artifact_id
+    elsewhere = policy(tmp_path, signer, "ghcr.io/team/*")
+    for call, code in (
+        (lambda: aotc.load(reference, key=key, store=store), "AOTC-I202"),
+        (lambda: aotc.load(by_digest, key=key, store=tmp_path / "other"), "AOTC-I202"),
+        (lambda: aotc.load(f"{by_digest[:-4]}0000", key=key, store=store), "AOTC-I202"),
+        (lambda: aotc.load(by_digest, trust=elsewhere, store=store), "AOTC-G049"),
+        (lambda: aotc.verify(by_digest, key=key), "AOTC-I202"),
+    ):
+        assert refusal(call).code == code  # type: ignore[arg-type]
+    remove_entry(store, pulled.artifact_id)
+    assert refusal(lambda: aotc.load(by_digest, key=key, store=store)).code == "AOTC-I202"
+    assert [path.name for path in store.iterdir()] == [".lock"]
+
+
 def test_a_tag_that_moves_meanwhile_changes_nothing(
     registry: ReferrersRegistry, small: Path, signer: PrivateKey, key: Path, tmp_path: Path
 ) -> None:
@@ -319,7 +348,7 @@ def test_a_pull_that_was_cut_goes_on(into: str, artifact: Path, key: Path, tmp_p
         assert report.bytes_present + report.bytes_fetched == report.bytes
         assert is_same(Path(report.path), artifact)
         left = {path.name for path in (tmp_path / "store").iterdir()}
-        assert left <= {Path(report.path).name, ".lock"}
+        assert not [name for name in left if "-part-" in name]
 
 
 def test_an_approval_is_pushed_and_nothing_else_changes(

@@ -28,7 +28,6 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
 from aotc.host.probe import installed_versions
-from aotc.registry.references import SCHEME
 from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.providers import RUNTIMES
@@ -481,10 +480,7 @@ def _run_steps(
     """
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
-    if tag := attestations.tag:
-        repository, _, digest = attestations.origin.partition("@")
-        where = f"{SCHEME}{repository}:{tag}"
-        state.findings.append(Finding(code="AOTC-I218", what=f"the tag is {digest}", where=where))
+    state.findings += attestations.findings
     reported = 0
 
     def finish_step(*, established: bool = True) -> bool:
