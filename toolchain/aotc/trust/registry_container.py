@@ -81,6 +81,7 @@ class RegistryContainer(Container):
         self._descriptor = None
         self.manifest, content = self.repository.resolve(reference)
         self.origin = f"{reference.repository_name}@{self.manifest.digest}"
+        self.tag = "" if reference.digest else reference.tag or "latest"
         self.root = Path(f"oci://{self.origin}")
         self._guard = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
