@@ -464,21 +464,21 @@ def test_a_tag_is_resolved_once(small: Path, ours: ReferrersRegistry, trust: Tru
 
 
 def test_files_that_are_not_as_listed(
-    small: Path, tmp_path: Path, ours: ReferrersRegistry, form: str
+    artifact: Path, tmp_path: Path, ours: ReferrersRegistry, form: str
 ) -> None:
     target = f"oci://{ours.host}/none:1"
     for path, code in (
         ("payload/manifest.json", "AOTC-G005"),
-        (next(p for p in contents_of(small) if p.endswith("weights.bin")), "AOTC-G005"),
+        (next(p for p in contents_of(artifact) if p.endswith("weights.bin")), "AOTC-G005"),
     ):
-        shutil.copytree(small, folder := tmp_path / path.rpartition("/")[2])
+        shutil.copytree(artifact, folder := tmp_path / path.rpartition("/")[2])
         flip_bit(folder / path)
         error = refusal(push, folder, target, form=form)
         assert (error.code, error.where) == (code, path)
         (folder / path).unlink()
         error = refusal(push, folder, target, form=form)
         assert (error.code, error.where) == ("AOTC-G006", path)
-    shutil.copytree(small, folder := tmp_path / "more")
+    shutil.copytree(artifact, folder := tmp_path / "more")
     (folder / "payload" / "more").write_bytes(b"")
     assert refusal_code(push, folder, target, form=form) == "AOTC-G007"
     repo = ours.repo("none")
