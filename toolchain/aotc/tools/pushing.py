@@ -114,7 +114,7 @@ def push(
     """Push an artifact to `oci://HOST/REPOSITORY[:TAG]`, and its attestations as its referrers.
 
     `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference.
-    `form` is `modelpack` or `image` (see `spec.registry_forms`); the files, and so the artifact's
+    `form` is `modelpack` or `image`; the files, and so the artifact's
     id and signatures, are the same in both.  `base` is the image over which an image is laid.
     `tags` are further tags.  What the repository has is not sent; what one of the repositories
     `mount_from` of the same registry has, is mounted.  Tags are set last, so nobody meets half an
