@@ -137,6 +137,11 @@ def test_changed_bytes_are_refused_as_in_a_folder(
         ours.blobs.update(kept)
         flip_bit(folder / path, at)
     assert seen >= {"AOTC-G003", "AOTC-G005"}
+    config = next(digest for digest, content in ours.blobs.items() if b'"layers"' in content[:400])
+    kept = {config: ours.blobs[config]}
+    ours.blobs[config] = ours.blobs[config].replace(b'"layers"', b'"layerS"')
+    assert refusal_code(open_container, Path(reference)) == "AOTC-I205"
+    ours.blobs.update(kept)
     assert refusals_of(reference, public) == []
 
 
@@ -425,6 +430,7 @@ def paths(*names: str) -> object:
             ),
             "AOTC-I213",
         ),
+        ("modelpack", lambda d: d["config"].update(size=1 << 30), "AOTC-I206"),
         ("image", lambda d: d["layers"].append(dict(d["layers"][0], annotations={})), "AOTC-I211"),
         ("image", lambda d: [each.pop("annotations") for each in d["layers"]], "AOTC-I210"),
         ("image", layers(mediaType=f"{IMAGE_LAYER_TYPE}+zstd"), "AOTC-I211"),
