@@ -62,8 +62,8 @@ class Credentials:
         """What there is to log in with, for people; says nothing of it."""
         if self._login is None:
             return ""
-        what = "a login" if self._login.basic or self._login.identity_token else "no login"
-        return f"the registry to accept what docker's configuration has for it: {what}"
+        has_one = self._login.basic or self._login.identity_token or self._login.registry_token
+        return f"a login that may; docker's configuration has {'one' if has_one else 'none'}"
 
     def log_in(self, challenge: str, access: str, base: str, used: str | None) -> bool:
         """Answer a challenge (`WWW-Authenticate`); False where there is nothing else to try.
