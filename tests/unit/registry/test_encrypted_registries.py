@@ -82,8 +82,9 @@ def test_tls_where_plain_http_is_expected(encrypted: Registry) -> None:
     ("content", "found"),
     [
         (None, "No such file or directory"),
-        ("", "[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"),
-        ("certificate", "[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"),
+        ("", "Empty certificate data"),
+        ("certificate", "no start line: cadata does not contain a certificate"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""),
     ],
 )
 def test_a_ca_that_cannot_be_read(content: str | None, found: str, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from urllib3.exceptions import (
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import translated_errors
+from aotc.base.files.reading import read_at_most
 from aotc.base.interruptions import stop_if_interrupted
 from aotc.registry.credentials import Credentials
 from aotc.registry.descriptors import MAX_MANIFEST, read_document
@@ -50,6 +51,7 @@ _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MAX_REDIRECTS: Final = 5
 _BLOCK: Final = 256 << 10
+_MAX_CERTIFICATES: Final = 4 << 20
 _UNREACHED: Final = (NewConnectionError, ConnectTimeoutError, ProxyError)
 _INVALID: Final = (
     *(InvalidHeader, LocationParseError, UnicodeError),
@@ -438,13 +440,13 @@ def _trusted(ca: Path | None) -> str | bool:
     """The file or folder of certificates to trust: the stated one, the system's, or certifi's."""
     if ca is not None:
         try:
-            ssl.create_default_context(cafile=str(ca))
-        except OSError as error:
+            # A comment may be in any encoding.
+            content = read_at_most(ca, _MAX_CERTIFICATES).decode("ascii", "ignore")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content)
+        except (OSError, ValueError) as error:
+            found = (error.strerror if isinstance(error, OSError) else "") or str(error)
             raise AotcError(
-                "AOTC-I208",
-                "The certificates to trust cannot be read",
-                where=str(ca),
-                found=error.strerror or str(error),
+                "AOTC-I208", "The certificates to trust cannot be read", where=str(ca), found=found
             ) from None
         return str(ca)
     paths = ssl.get_default_verify_paths()

@@ -25,6 +25,7 @@ import oras.container
 import requests
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import read_at_most
 from aotc.registry.descriptors import read_document
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
@@ -201,8 +202,7 @@ def _docker_configuration() -> tuple[dict[str, Any], str]:
     where = str(Path(folder) / "config.json")
     try:
         # Without a home folder the name stays, and there is no such file.
-        with Path(where).open("rb") as file:
-            content = file.read(_MAX_CONFIG + 1)
+        content = read_at_most(where, _MAX_CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         content = b"{}"
     except OSError as error:
