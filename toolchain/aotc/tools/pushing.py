@@ -114,7 +114,7 @@ def push(
     """Push an artifact to `oci://HOST/REPOSITORY[:TAG]`, and its attestations as its referrers.
 
     `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference.
-    `form` is `modelpack` or `image` (see `spec.registry_forms`); the files, and so the artifact's
+    `form` is `modelpack` or `image`; the files, and so the artifact's
     id and signatures, are the same in both.  `base` is the image over which an image is laid.
     `tags` are further tags.  What the repository has is not sent; what one of the repositories
     `mount_from` of the same registry has, is mounted.  Tags are set last, so nobody meets half an
@@ -328,18 +328,43 @@ def _tar(files: Iterable[_File], root: str) -> tuple[Part, ...]:
     return (*parts, forms.END)
 
 
+class _Hashed:
+    """How far a file was hashed, however often its parts are read, and the hash up to there."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._hash = hashlib.sha256()
+
+    def update(self, listed: _File, start: int, part: memoryview) -> None:
+        """Take a part that was read; at the end of the file, raises AOTC-G005 if it is another."""
+        end = start + len(part)
+        if not start <= self.position < end:
+            return
+        self._hash.update(part[self.position - start :])
+        self.position = end
+        if end == listed.size and (found := self._hash.hexdigest()) != listed.sha256:
+            raise _changed(listed.path, f"sha256 {listed.sha256}", f"sha256 {found}")
+
+
 class _Content(io.RawIOBase):
     """The bytes of a layer, made while they are read; files are hashed meanwhile.
 
-    Raises AOTC-G005 at the end of a file that is not as listed, if it was read from its beginning.
+    A layer that is sent in parts is opened for each, and `hashed` goes on from one to the next.
+    Raises AOTC-G005 at the end of a file that is not as listed.
     """
 
-    def __init__(self, source: Container, layer: _Layer, stopped: threading.Event) -> None:
+    def __init__(
+        self,
+        source: Container,
+        layer: _Layer,
+        stopped: threading.Event,
+        hashed: dict[_File, _Hashed],
+    ) -> None:
         self._source, self._parts, self._stopped = source, layer.parts, stopped
+        self._hashed = hashed
         self._size = layer.size
         self._number, self._inside = 0, 0
         self._file: ArtifactFile | None = None
-        self._hash: hashlib._Hash | None = None
 
     def readable(self) -> bool:
         return True
@@ -388,17 +413,11 @@ class _Content(io.RawIOBase):
         if self._file is None:
             self._file = self._source.open(listed.path)
             self._file.seek(self._inside)
-            self._hash = hashlib.sha256() if not self._inside else None
         count = self._file.readinto(view) or 0
         if not count:
             raise _changed(listed.path, f"{listed.size} bytes", f"{self._inside} bytes")
-        if self._hash is not None:
-            self._hash.update(view[:count])
+        self._hashed.setdefault(listed, _Hashed()).update(listed, self._inside, view[:count])
         self._inside += count
-        if self._inside == listed.size and self._hash is not None:
-            found = self._hash.hexdigest()
-            if found != listed.sha256:
-                raise _changed(listed.path, f"sha256 {listed.sha256}", f"sha256 {found}")
         return count
 
     def _leave(self) -> None:
@@ -493,8 +512,10 @@ class _Sender:
         return [each.result() for each in futures]
 
     def _send_layer(self, layer: _Layer) -> Descriptor:
+        hashed: dict[_File, _Hashed] = {}
+
         def opened() -> BinaryIO:
-            content = _Content(self._source, layer, self._stopped)
+            content = _Content(self._source, layer, self._stopped, hashed)
             return io.BufferedReader(content, _BUFFER_BYTES)
 
         digest = layer.digest
