@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_the_registry_asks_and_the_configuration_answers(
 ) -> None:
     error = refused(locked.host)
     assert error.code == "AOTC-I199"
-    assert error.what == f"{locked.host} does not allow HEAD"
+    assert error.what == f"{locked.host} does not allow reading"
     assert error.where == f"http://{locked.host}/v2/a/b/blobs/{DIGEST}"
     assert error.expected == "a login that may; docker's configuration has none"
     assert error.found == "401 Unauthorized"
@@ -200,6 +201,16 @@ def test_dockers_own_registry_has_names_of_its_own(
     credentials = connection._credentials
     assert credentials.log_in('Basic realm="x"', "pull", connection.base, None)
     assert credentials.header("pull") == BASIC
+
+
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "basic"
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    os.mkfifo(tmp_path / "config.json")
+    error = refused(ours.host)
+    assert (error.code, error.found) == ("AOTC-I200", "it is a pipe, not a plain file")
 
 
 def test_a_token_is_of_what_is_asked_for(

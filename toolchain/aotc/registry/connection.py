@@ -64,6 +64,10 @@ _USE_PLAIN_HTTP: Final = (
     "If the host speaks plain HTTP: --plain-http, or name it in AOTC_OCI_PLAIN_HTTP. Otherwise "
     "name the CA of the registry: --ca FILE, or AOTC_OCI_CA."
 )
+_USE_TLS: Final = (
+    "Read the registry's message. If it speaks TLS, which loopback and hosts of plain HTTP are not "
+    "asked for, name its CA: --ca FILE, or AOTC_OCI_CA."
+)
 
 
 class Part:
@@ -201,14 +205,19 @@ class Connection:
             if not response.headers.get("Content-Encoding"):
                 self._session.read_whole(response)
         response.close()
-        code, what = "AOTC-I202", f"{self.registry} refuses {method}"
-        expected = ""
+        code, what = "AOTC-I202", f"{self.registry} refuses a request ({method})"
+        expected = fix = ""
         if status in (401, 403):
-            code, what = "AOTC-I199", f"{self.registry} does not allow {method}"
+            step = "reading" if method in ("GET", "HEAD") else "writing"
+            code, what = "AOTC-I199", f"{self.registry} does not allow {step}"
             expected = self._credentials.described()
         elif status == 404:
             code, what = "AOTC-I201", f"{self.registry} does not have it"
-        return AotcError(code, what, where=shown(url), expected=expected, found=_told(response))
+        elif status == 400 and url.startswith("http:"):
+            fix = _USE_TLS
+        return AotcError(
+            code, what, where=shown(url), expected=expected, found=_told(response), fix=fix
+        )
 
     def _followed(
         self,
