@@ -83,7 +83,7 @@ def test_tls_where_plain_http_is_expected(encrypted: Registry) -> None:
     ("content", "found"),
     [
         (None, "No such file or directory"),
-        ("a pipe", "it is a pipe, not a plain file"),
+        ("a pipe", "it is a named pipe, not a plain file"),
         ("", "Empty certificate data"),
         ("certificate", "no start line: cadata does not contain a certificate"),
         ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""),

@@ -210,7 +210,7 @@ def test_a_configuration_that_is_a_pipe_is_not_waited_for(
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     os.mkfifo(tmp_path / "config.json")
     error = refused(ours.host)
-    assert (error.code, error.found) == ("AOTC-I200", "it is a pipe, not a plain file")
+    assert (error.code, error.found) == ("AOTC-I200", "it is a named pipe, not a plain file")
 
 
 def test_a_token_is_of_what_is_asked_for(
