@@ -114,12 +114,13 @@ def push(
     """Push an artifact to `oci://HOST/REPOSITORY[:TAG]`, and its attestations as its referrers.
 
     `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference.
-    `form` is `modelpack` or `image`; the files, and so the artifact's
-    id and signatures, are the same in both.  `base` is the image over which an image is laid.
-    `tags` are further tags.  What the repository has is not sent; what one of the repositories
-    `mount_from` of the same registry has, is mounted.  Tags are set last, so nobody meets half an
-    artifact.  `plain_http` speaks HTTP to the registry, and `ca` is a file of certificates (PEM) to
-    trust.  The same artifact has the same digests wherever it is pushed from.
+    `form` is `modelpack` or `image`; the files, and so the artifact's id and signatures, are the
+    same in both.  `base` is the image over which an image is laid, and `tags` are further tags.
+
+    What the repository has is not sent; what one of the repositories `mount_from` of the same
+    registry has, is mounted.  Tags are set last, so nobody meets half an artifact.  The same
+    artifact has the same digests wherever it is pushed from.  `plain_http` speaks HTTP to the
+    registry, and `ca` is a file of certificates (PEM) to trust.
 
     Nothing is verified, but files must be those that aotc.json lists: AOTC-G005, G006 and G007.
     Raises AOTC-I027 (no such form), I216 (the reference), I217 (the base image), what opening an
