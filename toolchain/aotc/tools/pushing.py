@@ -493,10 +493,9 @@ class _Sender:
         The latter is of the artifact's own layers.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            below = [
-                pool.submit(self._send_base, base, each)
-                for each in (base.layers if base is not None else ())
-            ]
+            below = []
+            if base is not None:
+                below = [pool.submit(self._send_base, base, each) for each in base.layers]
             own = [pool.submit(self._send_layer, each) for each in layers]
             every: list[Future[Any]] = [*below, *own]
             pending = set(every)
