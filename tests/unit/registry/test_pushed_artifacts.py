@@ -466,6 +466,15 @@ def test_a_tag_is_resolved_once(small: Path, ours: ReferrersRegistry, trust: Tru
         assert container.place == first.reference
 
 
+def test_where_a_reference_cannot_be_used(tmp_path: Path) -> None:
+    error = refusal(pack, "oci://127.0.0.1:1/a/b:1", tmp_path / "a.zip")
+    assert error.code == "AOTC-I001"
+    assert error.fix == "aotc pull oci://127.0.0.1:1/a/b:1 -o NAME.aotc"
+    # A folder of such a name is named otherwise.
+    error = refusal(pack, "./oci:/127.0.0.1:1/a", tmp_path / "a.zip")
+    assert error.where == str(Path.cwd() / "oci:/127.0.0.1:1/a")
+
+
 # What is not pushed.
 
 
