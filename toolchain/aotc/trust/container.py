@@ -201,15 +201,6 @@ class FolderContainer(Container):
         """Raises AOTC-I001 if it cannot be read, and G015 if it is not a folder."""
         self.root = root
         self._descriptor: int | None = None
-        if (reference := stated_reference(root)) is not None:
-            raise AotcError(
-                "AOTC-I001",
-                "a reference to a registry cannot be used here",
-                where=reference,
-                expected="a folder",
-                fix="Fetch it first: 'aotc pull REF -o NAME.aotc', or -o NAME.aotc.zip for a "
-                f"packed file. A folder of this name is ./{root}",
-            )
         if stated_id(root) is not None:
             raise AotcError(
                 "AOTC-I001",
@@ -217,6 +208,14 @@ class FolderContainer(Container):
                 where=str(root),
                 expected="a folder",
                 fix=f"A folder of this name is ./{root}",
+            )
+        if (reference := stated_reference(root)) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "a reference to a registry cannot be used here",
+                where=reference,
+                expected="a folder",
+                fix=f"aotc pull {reference} -o NAME.aotc",
             )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
