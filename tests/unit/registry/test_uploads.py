@@ -194,6 +194,24 @@ def test_a_file_that_changes_is_no_blob(
             assert not there.has_blob(EMPTY.digest)
 
 
+def test_bytes_that_are_not_those_of_the_digest_are_sent_once(
+    ours: ReferrersRegistry, repository: Repository, pauses: list[float | None]
+) -> None:
+    with pytest.raises(AotcError) as caught:
+        repository.put_blob(EMPTY.digest, len(LARGE), lambda: io.BytesIO(LARGE))
+    assert caught.value.code == "AOTC-I202"
+    assert methods(ours) == "HEAD POST PATCH PUT"
+
+
+def test_a_number_without_end_is_no_range(
+    ours: ReferrersRegistry, repository: Repository, pauses: list[float | None]
+) -> None:
+    ours.faults.append(Fault(of="PATCH", cut_after=1 << 20, times=1))
+    ours.faults.append(Fault(of="GET", headers={"Range": f"0-{'9' * 5000}"}, times=1))
+    blob, _ = put(repository, LARGE)
+    assert ours.blobs[blob.digest] == LARGE
+
+
 def test_an_error_of_the_disk_is_none_of_the_network(repository: Repository) -> None:
     class Failing(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
