@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -58,6 +60,8 @@ _INVALID: Final = (
     *(requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema),
     requests.exceptions.InvalidHeader,
 )
+# Of what else stands in a host, urllib3 and requests may make another host than was checked.
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 # Docker's own registry answers under another name than it is called.
 _DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _USE_PLAIN_HTTP: Final = (
@@ -188,6 +192,8 @@ class Connection:
             return "no address of HTTP"
         if new.username is not None:
             return "an address with a login"
+        if not _HOST_NAME.fullmatch(new.hostname):
+            return "no valid address"
         if _origin(new) == _origin(old):
             return ""
         if old.scheme == "https" and new.scheme == "http":
@@ -195,7 +201,7 @@ class Connection:
         if new.scheme == "http" and not self._speaks_plain_http(new.netloc):
             return "plain HTTP on another host"
         if _is_internal(new.hostname) and not _is_internal(str(old.hostname)):
-            return "a host of this machine or its network"
+            return "a host of this machine or its link"
         return ""
 
     def refusal(self, response: requests.Response, method: str, url: str) -> AotcError:
@@ -430,10 +436,16 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_internal(host: str) -> bool:
+    """Whether a host is this machine or on its link, where a name or an address says so itself."""
+    host = host.rstrip(".")
+    if host.rpartition(".")[2] == "localhost":
+        return True
     try:
-        address = ip_address(host)
-    except ValueError:
-        return host.rstrip(".") == "localhost"
+        # 127.1 and 0x7f000001 are addresses to the system.
+        address = ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError):
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
     return address.is_loopback or address.is_link_local or address.is_unspecified
 
 
