@@ -183,6 +183,16 @@ def test_an_upload_that_is_answered_wrongly(
     assert refused(repository, SMALL).code == code
 
 
+def test_a_redirect_that_no_upload_follows_is_told(
+    ours: ReferrersRegistry, repository: Repository
+) -> None:
+    away = {"Location": "https://registry.example/v2/?signed=1"}
+    ours.faults.append(Fault(of="POST", status=301, headers=away))
+    error = refused(repository, SMALL)
+    assert error.code == "AOTC-I202"
+    assert error.found == "301 Moved Permanently, to https://registry.example/v2/"
+
+
 def test_a_file_that_changes_is_no_blob(
     ours: ReferrersRegistry, repository: Repository, docker: Registry
 ) -> None:

@@ -65,8 +65,8 @@ _HOST_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 # Docker's own registry answers under another name than it is called.
 _DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _USE_PLAIN_HTTP: Final = (
-    "If the host speaks plain HTTP: --plain-http, or name it in AOTC_OCI_PLAIN_HTTP. Otherwise "
-    "name the CA of the registry: --ca FILE, or AOTC_OCI_CA."
+    "If the host speaks plain HTTP: --plain-http, or AOTC_OCI_PLAIN_HTTP={host}. Otherwise name "
+    "the CA of the registry: --ca FILE, or AOTC_OCI_CA."
 )
 _USE_TLS: Final = (
     "Read the registry's message. If it speaks TLS, which loopback and hosts of plain HTTP are not "
@@ -391,7 +391,7 @@ def errors_as_reasons(url: str, *, reached: bool = True) -> Iterator[None]:
                 f"No encrypted connection to {host}",
                 where=where,
                 found=text,
-                fix=_USE_PLAIN_HTTP,
+                fix=_USE_PLAIN_HTTP.format(host=host),
             )
             raise reason from None
         if any(isinstance(cause, _INVALID) for cause in causes) or (
@@ -454,7 +454,8 @@ def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def _stated_hosts() -> set[str]:
-    return {host.strip() for host in os.environ.get(PLAIN_HTTP_VARIABLE, "").split(",")} - {""}
+    stated = os.environ.get(PLAIN_HTTP_VARIABLE, "").lower()
+    return {host.strip() for host in stated.split(",")} - {""}
 
 
 def _trusted(ca: Path | None) -> str | bool:
@@ -494,6 +495,8 @@ def _told(response: requests.Response) -> str:
     text = f"{response.status_code} {response.reason or ''}".strip()
     if (wait := response.headers.get("Retry-After")) and response.status_code in _PASSING:
         text += f", to be tried again after {wait[:40]}"
+    if (location := response.headers.get("Location")) and response.status_code in _REDIRECTS:
+        text += f", to {location.partition('?')[0][:200]}"
     content = response._content
     if not content:
         return text
