@@ -448,6 +448,16 @@ def test_foreign_manifests(
     assert changed(ours, small, form, change) == code
 
 
+def test_files_of_all_layers_are_limited(
+    small: Path, ours: ReferrersRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seven files are in two layers, and eleven with the folders.
+    monkeypatch.setattr("aotc.trust.registry_container.MAX_ENTRIES", 6)
+    assert changed(ours, small, "image", lambda d: None) == "AOTC-I214"
+    monkeypatch.setattr("aotc.trust.registry_container.MAX_ENTRIES", 10)
+    assert changed(ours, small, "image", lambda d: None) == "AOTC-G012"
+
+
 def test_indexes_are_no_artifacts(small: Path, ours: ReferrersRegistry, tmp_path: Path) -> None:
     assert changed(ours, small, "image", lambda d: d.update(mediaType=INDEX), INDEX) == "AOTC-I210"
     repo = ours.repo("there")
