@@ -447,6 +447,7 @@ def _judge_target(
     return VerifyReport(
         artifact=artifact_name(path),
         artifact_id=state.artifact_id,
+        origin=state.origin,
         authentic=authentic,
         verdict=verdict,
         signers=tuple(key_id(key.pem) for key in state.signers),
