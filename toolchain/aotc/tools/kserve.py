@@ -103,7 +103,7 @@ def _filled(template: str, marks: dict[str, str]) -> str:
 def _readme(source: ExportSource, *, reverified: bool) -> Iterator[str]:
     yield f"# {source.name}"
     yield ""
-    yield f"Variant `{source.variant.name}` of an artifact of aotc, as a service on KServe's Triton."
+    yield f"Variant `{source.variant.name}` of an artifact of aotc, as a service of KServe."
     yield f"The artifact is `sha256-{source.described.artifact_id}`."
     yield ""
     yield (_OF_REGISTRY if source.reference else _OF_MODELS).replace("@", source.reference)

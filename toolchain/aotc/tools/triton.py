@@ -168,9 +168,18 @@ def _batches(source: ExportSource) -> _Config:
     It has to be free from 1 to its maximum, to be nowhere else, and nothing may follow from it.
     """
     manifest, variant = source.manifest, source.variant
-    shapes = [_shape_of(manifest, value) or () for value in (*manifest.inputs, *manifest.outputs)]
-    first = {shape[0] if shape else None for shape in shapes}
     domain = variant.domain or manifest.domain
+    # Dims that are one by another name; the others that follow depend on what they follow from.
+    same = {
+        relation.dim: relation.terms[0]
+        for relation in domain.relations
+        if relation.enforced and len(relation.terms) == 1 and not relation.constant
+    }
+    shapes = [
+        [same.get(str(size), size) for size in _shape_of(manifest, value) or ()]
+        for value in (*manifest.inputs, *manifest.outputs)
+    ]
+    first = {shape[0] if shape else None for shape in shapes}
     drawn = manifest.random is not None and manifest.random.draws
     if len(first) != 1 or not manifest.inputs or drawn:
         return _Config()
@@ -178,12 +187,12 @@ def _batches(source: ExportSource) -> _Config:
     dim = domain.dims.get(batch) if isinstance(batch, str) else None
     if dim is None or not isinstance(batch, str) or batch in variant.buckets:
         return _Config()
-    whole = range(1, dim.max + 1)
-    gaps = any(size in whole for size in dim.gaps)
+    gaps = any(1 <= size <= dim.max for size in dim.gaps)
     if not dim.spans(1) or dim.multiple_of != 1 or gaps or dim.max < 2:
         return _Config()
     elsewhere = any(batch in str(size).split(" + ") for shape in shapes for size in shape[1:])
-    if elsewhere or any(batch in relation.terms for relation in domain.relations):
+    others = (relation for relation in domain.relations if relation.dim not in same)
+    if elsewhere or any(batch in relation.terms for relation in others):
         return _Config()
     return _Config(batch=batch, max_batch=min(dim.max, _MAX_BATCH))
 
