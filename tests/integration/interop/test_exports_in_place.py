@@ -179,10 +179,9 @@ def test_the_command(
     command = Command(tmp_path, {})
     words = ("verify", "--exported", exported, "--key", digits.public_key)
     done = command(*words)
-    assert done.status == 0, done.stderr
-    assert "AUTHENTIC" in done.stdout and "export and nothing else" in done.stdout
-    assert command(*words, "--json").document["verdict"] == "authentic"
+    assert (done.status, done.document["verdict"]) == (0, "authentic"), done.stderr
+    assert done.document["steps"][7]["step"] == "export and nothing else"
     done = command("verify", "--exported", exported, "--key", bench.public)
-    assert done.status == 1 and "AOTC-G002" in done.stdout
+    assert (done.status, done.document["refusals"][0]["code"]) == (1, "AOTC-G002")
     done = command(*words, "--target", "linux-x86-64")
-    assert done.status == 3 and "AOTC-I229" in done.stderr
+    assert (done.status, done.document["errors"][0]["code"]) == (3, "AOTC-I229")

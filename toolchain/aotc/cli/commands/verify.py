@@ -32,7 +32,7 @@ app = new_app()
 @examples(
     "aotc verify model.aotc --key release.pub",
     "aotc verify model.aotc --trust trust.yaml --explain",
-    "aotc verify --exported served --key release.pub",
+    "aotc verify --exported exported --key release.pub",
 )
 def verify(
     artifact: Artifact,
