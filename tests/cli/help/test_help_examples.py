@@ -38,7 +38,6 @@ MADE = (
     "check-models models --output known.json",
     "fleet build fleet.yaml --shard 1/2 --report shard-1.json",
     "fleet build fleet.yaml --shard 2/2 --report shard-2.json",
-    "export model.aotc --format triton --reverify --key release.pub -o exported",
     "install model.aotc",
     "install model.aotc --store store",
 )

@@ -51,6 +51,8 @@ _FIX: Final = "Choose another folder with -o, or remove it; --force replaces onl
 MODELS: Final = "models"
 MODELS_FORMAT: Final = "triton"
 _ONNX: Final = "onnx"
+# Of a payload file that bytes are taken out of.
+MAX_TAKEN_BYTES: Final = 16 << 20
 # ORT's own manifest, which the gate compares with ours.
 PACKAGE: Final = "manifest.json"
 
@@ -299,7 +301,7 @@ def _write(
         digests[f"{MODELS}/{EXPORTED}"] = file_sha256(folder / MODELS / EXPORTED)
     written = {path: text.encode("utf-8") for path, text in layout.texts.items()}
     for path, taken in layout.taken.items():
-        written[path] = taken.take((payload / taken.path).read_bytes())
+        written[path] = taken.take(read_at_most(payload / taken.path, MAX_TAKEN_BYTES))
     if layout.evidence:
         written |= {f"{layout.evidence}/{path}": data for path, data in found.evidence.items()}
     for path, data in written.items():

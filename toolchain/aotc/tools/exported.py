@@ -19,7 +19,15 @@ from aotc.spec.command_reports import Exported
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import NO_TARGET, CheckResult, Status, VerifyReport
-from aotc.tools.export import FORMATS, ExportSource, Layout, describe, export_document, laid_out
+from aotc.tools.export import (
+    FORMATS,
+    MAX_TAKEN_BYTES,
+    ExportSource,
+    Layout,
+    describe,
+    export_document,
+    laid_out,
+)
 from aotc.tools.onnx_folder import EVIDENCE
 from aotc.trust.compatibility import refusal_of
 from aotc.trust.container import ArtifactFile, Container, FolderContainer, Listing
@@ -166,7 +174,7 @@ def _others(
     """What is wrong with files that are none of the artifact: missing, different or unknown."""
     expected = {path: text.encode("utf-8") for path, text in layout.texts.items()}
     for path, taken in layout.taken.items():
-        content = export.read(f"{evidence}/{PAYLOAD}/{taken.path}", MAX_JSON_BYTES)
+        content = export.read(f"{evidence}/{PAYLOAD}/{taken.path}", MAX_TAKEN_BYTES)
         expected[path] = taken.take(content)
     signed = {entry.path: entry.sha256 for entry in source.manifest.files}
     digests = {path: signed[file] for path, file in layout.files.items()}

@@ -18,7 +18,7 @@ from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.shapes import Dim
 from aotc.spec.variant import Optimization
 from aotc.spec.versions import VERSION
-from aotc.tools.export import ExportSource, Layout, Taken
+from aotc.tools.export import MAX_TAKEN_BYTES, ExportSource, Layout, Taken
 from aotc.tools.onnx_folder import EVIDENCE, README, needs_in_words, places, reverified
 
 _VERSION: Final = "1"
@@ -48,8 +48,6 @@ _LEVELS: Final[Mapping[Optimization, int | None]] = {
 # The session options that the backend takes from `parameters`.
 _TAKEN: Final = frozenset({"session.use_device_allocator_for_initializers"})
 _MAX_BATCH: Final = 2**31 - 1
-# Of all warm-up data, which the server keeps in memory while it loads the model.
-_MAX_WARMUP_BYTES: Final = 16 << 20
 _MAGIC: Final = b"\x93NUMPY"
 _UNCHECKED: Final = """\
 **No longer checked**, as `aotc.load` does it with the artifact: the signature, and the digests of
@@ -228,7 +226,10 @@ def _size(size: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def _warmups(source: ExportSource) -> Iterator[Fixture]:
-    """The first fixture of each combination of sizes that the graph takes as they are."""
+    """The first fixture of each combination of sizes that the graph takes as they are.
+
+    All data is at most `MAX_TAKEN_BYTES`, as the server has it in memory while it loads the model.
+    """
     manifest, variant = source.manifest, source.variant
     domain = variant.domain or manifest.domain
     bytes_of = {entry.path: entry.size for entry in manifest.files}
@@ -242,7 +243,7 @@ def _warmups(source: ExportSource) -> Iterator[Fixture]:
         )
         given = [value for value in manifest.inputs if 0 not in value.shape_at(fixture.sizes)]
         whole = len(given) == len(manifest.inputs) == len(fixture.inputs)
-        if not taken or not whole or sizes in seen or total + size > _MAX_WARMUP_BYTES:
+        if not taken or not whole or sizes in seen or total + size > MAX_TAKEN_BYTES:
             continue
         seen.add(sizes)
         total += size

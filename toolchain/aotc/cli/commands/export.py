@@ -25,7 +25,6 @@ def format_names(incomplete: str) -> list[str]:
 @app.command(cls=Command)
 @examples(
     "aotc export model.aotc -o plain --key release.pub",
-    "aotc export model.aotc -o plain --variant portable --json",
     "aotc export model.aotc -o served --format triton --reverify --key release.pub",
 )
 def export(

@@ -32,7 +32,6 @@ app = new_app()
 @examples(
     "aotc verify model.aotc --key release.pub",
     "aotc verify model.aotc --trust trust.yaml --explain",
-    "aotc verify --exported exported --key release.pub",
 )
 def verify(
     artifact: Artifact,
@@ -48,7 +47,7 @@ def verify(
     exported: Annotated[
         bool,
         typer.Option(
-            "--exported", help="ARTIFACT is what 'aotc export --reverify' wrote, for no target"
+            "--exported", help="verify what 'aotc export --reverify' wrote, for no target"
         ),
     ] = False,
     explain: Annotated[
