@@ -28,7 +28,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU, GRAPH_OPTION
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import Variant
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path, stated_reference
 from aotc.trust.compatibility import by_preference, error_of, judge, probe_host
 from aotc.trust.container import Container, reread
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
@@ -196,7 +196,7 @@ def export(
                     unproven="" if accepted else choice.variant.parity.reason or "no reason given",
                 ),
                 name=served,
-                reference=getattr(container, "origin", ""),
+                reference=container.origin,
                 reverify=reverify,
             )
             layout = laid_out(source)
@@ -213,9 +213,10 @@ def export(
         size = sum((draft / each).stat().st_size for each in files)
         remember_release(authentic)
         put_in_place(draft, place, kind=EXPORT, force=force, fix=_FIX)
-    unproven = unproven_findings(authentic.manifest, path.name, authentic.accepted)
+    named = stated_reference(path) or path.name
+    unproven = unproven_findings(authentic.manifest, named, authentic.accepted)
     return ExportReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=authentic.id,
         output=str(place),
         format=format,

@@ -96,7 +96,16 @@ class Container(ABC):
     """An open artifact; a context manager that closes it."""
 
     root: Path
+    origin: str = ""
+    """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
+    tag: str = ""
+    """The tag that it was opened by, which is resolved once; empty for a digest, and elsewhere."""
     _descriptor: int | None
+
+    @property
+    def place(self) -> str:
+        """Where it is, as messages say it."""
+        return str(self.root)
 
     def __enter__(self) -> Self:
         return self
