@@ -112,6 +112,13 @@ def test_a_missing_file_and_others(copied: Path, verify: Verify) -> None:
     at = (folder / "other.onnx").relative_to(copied).as_posix()
     assert codes(verify(copied)) == [("AOTC-G007", at)]
     (folder / "other.onnx").unlink()
+    evidence = next(copied.rglob("payload/aotc.json")).parents[1]
+    evidence.rename(copied / "else")
+    (copied / "aside").mkdir()
+    (copied / "else").rename(copied / "aside" / "aotc")
+    assert codes(verify(copied))[0][1] == "aside/aotc/payload/aotc.json"
+    (copied / "aside" / "aotc").rename(evidence)
+    (copied / "aside").rmdir()
     # Triton takes every folder for a model.
     (copied / "second").mkdir()
     assert codes(verify(copied)) == [("AOTC-G007", "second")]
@@ -173,6 +180,7 @@ def test_an_export_without_what_verifies_it(
     assert (error.code, error.found) == ("AOTC-I229", "host")
 
 
+@pytest.mark.parametrize("exported", ["triton"], indirect=True)
 def test_the_command(
     exported: Path, digits: BuiltArtifact, bench: Workbench, tmp_path: Path
 ) -> None:

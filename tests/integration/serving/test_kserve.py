@@ -5,6 +5,7 @@ No cluster is started, and no Triton: a session opens what the server would read
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -19,9 +20,10 @@ import yaml
 from confined_host import Host, why_not
 from file_bytes import flip_bit
 from refusals import refusal
+from registries import docker_registry
 from server_schemas import KServeModels
 
-from aotc import export, load
+from aotc import export, load, push
 from aotc.base.records import replace
 from aotc.spec.codec import decode
 from aotc.spec.json import strict_json
@@ -225,6 +227,39 @@ def test_the_storage_container_verifies_what_it_fetches(artifacts, tmp_path: Pat
         assert done.returncode == status, done.stderr
         assert (folder / "repository").exists() == (status == 0)
         shutil.rmtree(folder / "repository", ignore_errors=True)
+
+
+def test_an_artifact_of_a_registry(artifacts, tmp_path: Path) -> None:
+    """Named by its digest, though asked for by a tag; and fetched by the storage container."""
+    with docker_registry(tmp_path / "registry") as registry:
+        reference = f"oci://{registry.host}/models/first:1"
+        push(artifacts.first, reference)
+        report = export(reference, tmp_path / "pack", key=artifacts.public_key, format="kserve")
+        assert "AOTC-I230" in [each.code for each in report.findings]
+        pushed = push(artifacts.first, reference, form="image")
+        place = tmp_path / "exported"
+        report = export(reference, place, key=artifacts.public_key, format="kserve")
+        assert "AOTC-I230" not in [each.code for each in report.findings]
+        assert not [name for name in report.files if name.endswith((".onnx", ".bin"))]
+        texts = {path.name: path.read_text() for path in place.glob("*.yaml")}
+        predictor = yaml.safe_load(texts["inferenceservice.yaml"])["spec"]["predictor"]
+        (image,) = (each["image"]["reference"] for each in predictor["volumes"] if "image" in each)
+        assert image == f"{registry.host}/models/first@{pushed.digest}"
+        # What the volume has, as the image is laid out.
+        container = yaml.safe_load(texts["clusterstoragecontainer.yaml"])["spec"]["container"]
+        _, *words = container["command"]
+        words = [word.replace("/etc/aotc/release.pub", str(artifacts.public_key)) for word in words]
+        folder = tmp_path / "fetched"
+        folder.mkdir()
+        command = [sys.executable, *words, f"aotc+oci://{image}", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    made = next(folder.glob("repository/first/1/model.onnx"))
+    variant = json.loads((folder / "repository" / "export.json").read_text())["variant"]
+    (model,) = (
+        each.model for each in source_of(artifacts.first).manifest.variants if each.name == variant
+    )
+    assert made.read_bytes() == (artifacts.first / "payload" / model).read_bytes()
 
 
 # Names, and what is said.

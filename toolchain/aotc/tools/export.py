@@ -62,8 +62,8 @@ class ExportSource:
     """What a format is laid out from: one variant of an artifact, and what was asked for.
 
     `name` is that under which a server knows the model, if the format has one.  `reference` is
-    `HOST/REPOSITORY@sha256:…` of an artifact in a registry, else empty.  With `reverify`, the
-    export can be verified where it lies.
+    `HOST/REPOSITORY@sha256:…` of an artifact in a registry, which has it in the `form`; else both
+    are empty.  With `reverify`, the export can be verified where it lies.
     """
 
     manifest: Manifest
@@ -71,6 +71,7 @@ class ExportSource:
     described: Exported
     name: str = ""
     reference: str = ""
+    form: str = ""
     reverify: bool = False
 
 
@@ -197,6 +198,7 @@ def export(
                 ),
                 name=served,
                 reference=container.origin,
+                form=getattr(container, "form", ""),
                 reverify=reverify,
             )
             layout = laid_out(source)
@@ -238,8 +240,9 @@ def laid_out(source: ExportSource) -> Layout:
 
     Raises what the format does: AOTC-I119, I225, I226.
     """
-    write: Callable[[ExportSource], Layout] = FORMATS.load(source.described.format)
-    return _with_evidence(write(source)) if source.reverify else write(source)
+    lay_out: Callable[[ExportSource], Layout] = FORMATS.load(source.described.format)
+    layout = lay_out(source)
+    return _with_evidence(layout) if source.reverify else layout
 
 
 def _with_evidence(layout: Layout) -> Layout:

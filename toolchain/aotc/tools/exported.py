@@ -81,6 +81,8 @@ def verify_export(
             manifest = read_manifest(content)
             source = _source(manifest, found, stated)
             layout = laid_out(source)
+            if layout.evidence != evidence:
+                raise _another(f"{evidence}/{MANIFEST}", f"in {layout.evidence}", f"in {evidence}")
         except AotcError as error:
             return VerifyReport(
                 artifact=str(place),
@@ -201,8 +203,14 @@ def _others(
 
 
 def _another(path: str, expected: str, found: str) -> AotcError:
-    what = "the file is not the one that the signed manifest leads to"
-    return AotcError("AOTC-G005", what, where=path, expected=expected, found=found)
+    return AotcError(
+        "AOTC-G005",
+        "the file is not the one that the signed manifest leads to",
+        where=path,
+        expected=expected,
+        found=found,
+        fix="Do not serve it. Export the artifact again, with the aotc that verifies the export.",
+    )
 
 
 class _Part(Container):

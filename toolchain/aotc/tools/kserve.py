@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.spec.payload import Finding
 from aotc.spec.profile_files import data_folder
 from aotc.spec.providers import CAPTURING
 from aotc.spec.versions import VERSION
@@ -87,9 +88,11 @@ def layout(source: ExportSource) -> Layout:
     }
     if reverified:
         texts["trust.yaml"] = _filled("trust", marks)
-    return Layout(
-        texts=texts, models=None if source.reference else models, findings=models.findings
-    )
+    findings = models.findings
+    if source.reference and source.form != "image":
+        what = f"the artifact is in its registry as {source.form}, which no pod can mount"
+        findings = (*findings, Finding(code="AOTC-I230", what=what, where=source.reference))
+    return Layout(texts=texts, models=None if source.reference else models, findings=findings)
 
 
 def _filled(template: str, marks: dict[str, str]) -> str:

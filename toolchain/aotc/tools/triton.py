@@ -17,7 +17,6 @@ from aotc.spec.payload import Finding, Fixture, Value
 from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.shapes import Dim
 from aotc.spec.variant import Optimization
-from aotc.spec.versions import VERSION
 from aotc.tools.export import MAX_TAKEN_BYTES, ExportSource, Layout, Taken
 from aotc.tools.onnx_folder import EVIDENCE, README, needs_in_words, places, reverified
 
@@ -415,7 +414,6 @@ def _readme(source: ExportSource, config: _Config, dropped: list[str]) -> Iterat
         yield f"- Operators of ONNX Runtime's own in it: {listed(own)}."
     if variant.session.optimization == "disable":
         yield "- The graph is optimized already, and has what that version of ONNX Runtime fuses."
-    yield f"- Written by aotc {VERSION}."
     yield ""
     if source.reverify:
         yield from reverified()

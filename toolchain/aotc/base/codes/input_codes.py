@@ -672,6 +672,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "An export of the format onnx has no name of a model; and an export is verified for no host, as its server has an "
      "ONNX Runtime of its own.",
      "Leave the option out."),
+    ("AOTC-I230", "artifact is in no form that a pod mounts", FINDING,
+     "The service of an export for KServe mounts the artifact as an image volume, and Kubernetes mounts images, not "
+     "ModelPack manifests.",
+     "Push it as an image, too: 'aotc push ARTIFACT REF --form image'; or take what clusterstoragecontainer.yaml says."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
