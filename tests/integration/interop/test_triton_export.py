@@ -196,12 +196,22 @@ def test_text_and_sizes_of_their_own(
 @needs_models
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "batch"), [("silero_vad_v6", 0), ("tract_bidi_lstm", 64), ("yunet_n_dynamic", 0)]
+    ("model", "dims", "batch"),
+    [
+        ("silero_vad_v6", {"input.0": "1..2"}, 0),
+        ("tract_bidi_lstm", {"batch": "1..4", "length": "8..16"}, 4),
+        ("yunet_n_dynamic", {"batch": "1..2"}, 2),
+    ],
 )
 def test_models_of_others(
-    bench: Workbench, tmp_path: Path, model_config: ModuleType, model: str, batch: int
+    bench: Workbench,
+    tmp_path: Path,
+    model_config: ModuleType,
+    model: str,
+    dims: dict[str, str],
+    batch: int,
 ) -> None:
-    built = bench.build(MODELS / f"{model}.onnx", model, profile=small_profile("edge"))
+    built = bench.build(MODELS / f"{model}.onnx", model, profile=small_profile("edge", dims=dims))
     config = assert_answers(built.path, bench.public, tmp_path / "x", tmp_path, model_config)
     assert config.max_batch_size == batch
 
