@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from referrers_registry import BASIC, Fault, ReferrersRegistry, referrers_registry
 from registries import PASSWORD, USER, Registry, docker_registry, log_in
 
@@ -68,16 +70,17 @@ def test_the_registry_asks_and_the_configuration_answers(
 ) -> None:
     error = refused(locked.host)
     assert error.code == "AOTC-I199"
-    assert error.what == f"{locked.host} does not allow HEAD"
+    assert error.what == f"{locked.host} does not allow reading"
     assert error.where == f"http://{locked.host}/v2/a/b/blobs/{DIGEST}"
-    assert error.expected.endswith("what docker's configuration has for it: no login")
+    assert error.expected == "a login that may; docker's configuration has none"
     assert error.found == "401 Unauthorized"
     monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "good", locked.host)))
     assert not has_blob(locked.host)
     wrong = log_in(tmp_path / "wrong", locked.host, password="wrong")
     monkeypatch.setenv("DOCKER_CONFIG", str(wrong))
     error = refused(locked.host)
-    assert (error.code, error.expected.rpartition(": ")[2]) == ("AOTC-I199", "a login")
+    assert error.code == "AOTC-I199"
+    assert error.expected == "a login that may; docker's configuration has one"
     assert "wrong" not in error.line()
 
 
@@ -201,6 +204,16 @@ def test_dockers_own_registry_has_names_of_its_own(
     assert credentials.header("pull") == BASIC
 
 
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "basic"
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    os.mkfifo(tmp_path / "config.json")
+    error = refused(ours.host)
+    assert (error.code, error.found) == ("AOTC-I200", "it is a named pipe, not a plain file")
+
+
 def test_a_token_is_of_what_is_asked_for(
     ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +243,30 @@ def test_an_identity_token_is_exchanged(
     # It is no password.
     ours.auth = "basic"
     assert refused(ours.host).code == "AOTC-I199"
+    logins = {asked.headers.get("Authorization", "").partition(" ")[0] for asked in ours.asked}
+    assert logins == {"", "Bearer"}
+
+
+def test_a_password_that_is_wrong_is_tried_once(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "basic"
+    wrong = log_in(tmp_path / "docker", ours.host, password="wrong")
+    monkeypatch.setenv("DOCKER_CONFIG", str(wrong))
+    assert refused(ours.host).code == "AOTC-I199"
+    assert len(ours.asked) == 2
+
+
+def test_passwords_of_netrc_are_no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    url = "https://registry.example/v2/"
+    asked = requests.Request("GET", url, headers={"Authorization": "Bearer ours"})
+    assert "Basic" in requests.Session().prepare_request(asked).headers["Authorization"]
+    session = Connection("registry.example", plain_http=False, ca=None)._session
+    assert session.prepare_request(asked).headers["Authorization"] == "Bearer ours"
 
 
 def test_tokens_are_given_to_nobody_too(ours: ReferrersRegistry) -> None:
@@ -249,7 +286,7 @@ def test_tokens_are_given_to_nobody_too(ours: ReferrersRegistry) -> None:
         (Fault(of="/token", status=200, body=b'{"token": 1}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b'{"token": "a\\nb"}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b" " * (5 << 20)), "AOTC-I206"),
-        (Fault(of="/token", status=503), "AOTC-I199"),
+        (Fault(of="/token", status=503), "AOTC-I202"),
         (Fault(of="/token", cut_after=1), "AOTC-I204"),
         (Fault(of="/token", status=302, headers={"Location": "http://x.example/"}), "AOTC-I199"),
     ],
@@ -290,11 +327,6 @@ def test_no_other_host_sees_a_login(
     asking: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "docker", asking.host)))
-    # Where requests itself would look for one.
-    netrc = tmp_path / "netrc"
-    netrc.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
     with referrers_registry() as other:
         other.auth = "basic"
         away = f"http://{other.host}/v2/a/b/blobs/{DIGEST}"

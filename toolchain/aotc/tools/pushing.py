@@ -10,10 +10,10 @@ import hashlib
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
@@ -23,7 +23,7 @@ from aotc.base.records import field, record, replace
 from aotc.registry.descriptors import INDEX, Descriptor, read_descriptor, read_document
 from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
 from aotc.registry.references import Reference, parse_reference
-from aotc.registry.repository import BlobStream, Repository
+from aotc.registry.repository import BlobStream, Repository, Stored
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
 from aotc.spec.codec import Json
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 4
 _BUFFER_BYTES: Final = 1 << 20
+# The role of aotc.json and manifest.json.
+_DOCUMENT: Final = "package"
 # Of all layers, how many hold several files each.
 _TOGETHER_LAYERS: Final = 20
 _MAX_BASE_BYTES: Final = 4 << 20
@@ -152,9 +154,9 @@ def push(
         total = sum(layer.size for layer in layers)
         if isinstance(source, RegistryContainer) and source.reference.registry == target.registry:
             mount_from = (*mount_from, source.reference.repository)
-        sender = _Sender(repository, target, source, mount_from, total)
+        sender = _Sender(repository, source, mount_from, total)
         with Reporter(progress).counting("push", target.repository_name, sender.tally):
-            sent = sender.send(layers, below)
+            sent, found = sender.send(layers, below)
         config, annotations = (
             _image_config(manifest, sent, below) if image else _model_config(manifest, sent)
         )
@@ -187,9 +189,9 @@ def push(
         layers=len(layers),
         attestations=len(bundles),
         bytes=total,
-        bytes_sent=sender.bytes_sent,
-        bytes_present=sender.bytes_present,
-        bytes_mounted=sender.bytes_mounted,
+        bytes_sent=found["sent"],
+        bytes_present=found["present"],
+        bytes_mounted=found["mounted"],
         seconds=time.perf_counter() - started,
     )
 
@@ -208,7 +210,7 @@ def _listed_files(
     if listing.problems:
         raise with_others(listing.problems)
     files = {
-        MANIFEST: _File(MANIFEST, size, artifact_id, "package"),
+        MANIFEST: _File(MANIFEST, size, artifact_id, _DOCUMENT),
         **{
             f"{PAYLOAD}/{each.path}": _File(
                 f"{PAYLOAD}/{each.path}", each.size, each.sha256, each.role
@@ -257,7 +259,8 @@ def _changed(path: str, expected: str, found: str) -> AotcError:
 def _divided(files: Iterable[_File], limit: int) -> tuple[list[_File], list[list[_File]]]:
     """The files that are layers of their own, and groups of those that are together in one.
 
-    There are at most `limit` of both.
+    There are at most `limit` of both.  The manifests, which each release changes, are apart from
+    graphs and fixtures, which it may not.
     """
     files = list(files)
     large = sorted(
@@ -267,15 +270,18 @@ def _divided(files: Iterable[_File], limit: int) -> tuple[list[_File], list[list
     alone = set(large[: limit - _TOGETHER_LAYERS])
     rest = [each for each in files if each not in alone]
     # Two groups that follow each other are larger together than what one may have.
-    most = max(forms.TOGETHER_BYTES, 2 * sum(each.size for each in rest) // (_TOGETHER_LAYERS - 1))
+    most = max(forms.TOGETHER_BYTES, 2 * sum(each.size for each in rest) // (_TOGETHER_LAYERS - 2))
     groups: list[list[_File]] = []
-    taken = 0
-    for each in rest:
-        if not groups or taken + each.size > most:
-            groups.append([])
-            taken = 0
-        groups[-1].append(each)
-        taken += each.size
+    for is_document in (True, False):
+        taken = most + 1  # The first file opens a group, also an empty one.
+        for each in rest:
+            if (each.role == _DOCUMENT) != is_document:
+                continue
+            if taken + each.size > most:
+                groups.append([])
+                taken = 0
+            groups[-1].append(each)
+            taken += each.size
     return [each for each in files if each in alone], groups
 
 
@@ -475,31 +481,31 @@ class _Remote(io.RawIOBase):
 
 
 class _Sender:
-    """Sends layers, several at once, and counts what was sent, there, and mounted."""
+    """Sends layers, several at once."""
 
     def __init__(
-        self,
-        repository: Repository,
-        target: Reference,
-        source: Container,
-        mount_from: Sequence[str],
-        total: int,
+        self, repository: Repository, source: Container, mount_from: Sequence[str], total: int
     ) -> None:
         self.tally = Tally(total, BYTES)
-        self.bytes_sent = self.bytes_present = self.bytes_mounted = 0
-        self._repository, self._registry, self._source = repository, target.registry, source
+        self._repository, self._source = repository, source
         self._mount_from = tuple(mount_from)
         self._stopped = threading.Event()
 
-    def send(self, layers: Iterable[_Layer], base: _Base | None) -> list[Descriptor]:
-        """The descriptors of all layers in their order, those of a base image first."""
+    def send(
+        self, layers: Iterable[_Layer], base: _Base | None
+    ) -> tuple[list[Descriptor], dict[str, int]]:
+        """All layers in their order, those of a base image first; and bytes by what became of them.
+
+        The latter is of the artifact's own layers.
+        """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            futures: list[Future[Descriptor]] = []
+            below = []
+            if base is not None:
+                below = [pool.submit(self._send_base, base, each) for each in base.layers]
+            own = [pool.submit(self._send_layer, each) for each in layers]
+            every: list[Future[Any]] = [*below, *own]
+            pending = set(every)
             try:
-                if base is not None:
-                    futures += [pool.submit(self._send_base, base, each) for each in base.layers]
-                futures += [pool.submit(self._send_layer, each) for each in layers]
-                pending = set(futures)
                 while pending:
                     stop_if_interrupted()
                     done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
@@ -507,12 +513,16 @@ class _Sender:
                         each.result()
             except BaseException:
                 self._stopped.set()
-                for each in futures:
-                    each.cancel()
+                for started in every:
+                    started.cancel()
                 raise
-        return [each.result() for each in futures]
+        found = {"sent": 0, "present": 0, "mounted": 0}
+        for future in own:
+            layer, stored = future.result()
+            found[stored.how] += stored.sent if stored.how == "sent" else layer.size
+        return [each.result() for each in below] + [each.result()[0] for each in own], found
 
-    def _send_layer(self, layer: _Layer) -> Descriptor:
+    def _send_layer(self, layer: _Layer) -> tuple[Descriptor, Stored]:
         hashed: dict[_File, _Hashed] = {}
 
         def opened() -> BinaryIO:
@@ -526,16 +536,21 @@ class _Sender:
                 while part := content.read(_BUFFER_BYTES):
                     hasher.update(part)
             digest = f"sha256:{hasher.hexdigest()}"
-        self._put(digest, layer.size, opened, self._mount_from)
-        return Descriptor(
+        stored = self._repository.put_blob(
+            digest, layer.size, opened, mount_from=self._mount_from, told=self.tally.add
+        )
+        if stored.how != "sent":
+            self.tally.add(layer.size)
+        descriptor = Descriptor(
             media_type=layer.media_type,
             digest=digest,
             size=layer.size,
             annotations=layer.annotations,
         )
+        return descriptor, stored
 
     def _send_base(self, base: _Base, layer: Descriptor) -> Descriptor:
-        same = base.reference.registry == self._registry
+        same = base.reference.registry == self._repository.reference.registry
         mount_from = (base.reference.repository,) if same else ()
 
         def opened() -> BinaryIO:
@@ -543,21 +558,6 @@ class _Sender:
 
         self._repository.put_blob(layer.digest, layer.size, opened, mount_from=mount_from)
         return layer
-
-    def _put(
-        self, digest: str, size: int, opened: Callable[[], BinaryIO], mount_from: Sequence[str]
-    ) -> None:
-        stored = self._repository.put_blob(
-            digest, size, opened, mount_from=mount_from, told=self.tally.add
-        )
-        if stored.how == "sent":
-            self.bytes_sent += stored.sent
-            return
-        self.tally.add(size)
-        if stored.how == "present":
-            self.bytes_present += size
-        else:
-            self.bytes_mounted += size
 
 
 # What the manifests of both forms refer to besides layers.

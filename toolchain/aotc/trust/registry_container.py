@@ -31,7 +31,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, kind_of
 from aotc.spec.codec import Json
 from aotc.spec.json import canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
-from aotc.spec.payload import CHUNK_BYTES
+from aotc.spec.payload import CHUNK_BYTES, Finding
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_DEPTH, MAX_ENTRIES, Container, Listing
 
@@ -48,6 +48,7 @@ _READ_AT_ONCE_BYTES: Final = 2 * forms.TOGETHER_BYTES
 _HEADER_BYTES: Final = 4 << 10
 # What is fetched where single fields of a large model are read.
 _BLOCK_BYTES: Final = 64 << 10
+_MAX_CONFIG_BYTES: Final = 1 << 20
 _MAX_NAMES: Final = 200
 # An attestation that was removed since it was listed is not there.
 _ABSENT: Final = "AOTC-I201"
@@ -83,14 +84,19 @@ class RegistryContainer(Container):
         self._descriptor = None
         self.manifest, content = self.repository.resolve(reference)
         self.origin = f"{reference.repository_name}@{self.manifest.digest}"
-        self.tag = "" if reference.digest else reference.tag or "latest"
+        if reference.digest is None:
+            what, where = f"the tag is {self.manifest.digest}", str(reference)
+            self.findings = (Finding(code="AOTC-I218", what=what, where=where),)
         self.root = Path(f"oci://{self.origin}")
         self._guard = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._kept_bytes = 0
         self._problems: list[AotcError] = []
         document = _read_manifest(content, self.manifest, self.origin)
-        self.form, layers = _layers(document, self.manifest, self.origin)
+        config = read_descriptor(document.get("config"), f"{self.origin} config")
+        self.form, layers = _layers(document, config, self.origin)
+        # Nothing here depends on it, but what is told of an artifact is as it was pushed.
+        self.repository.read_blob(config, _MAX_CONFIG_BYTES)
         self.layers = tuple(layers)
         self._files = self._read_layers(layers)
         self._add_referrers()
@@ -420,10 +426,9 @@ def _read_manifest(content: bytes, descriptor: Descriptor, where: str) -> Mappin
 
 
 def _layers(
-    document: Mapping[str, Json], manifest: Descriptor, where: str
+    document: Mapping[str, Json], config: Descriptor, where: str
 ) -> tuple[forms.Form, list[Descriptor]]:
     """The form of an artifact and its layers, without those of a base image."""
-    config = read_descriptor(document.get("config"), f"{where} config")
     layers = _listed(document, where)
     is_model = document.get("artifactType") == forms.MODEL_TYPE
     if is_model and config.media_type == forms.MODEL_CONFIG_TYPE:

@@ -625,7 +625,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The registry redirects to where aotc does not follow: from HTTPS to plain HTTP, to a host of this machine or its "
      "network from outside, to another kind of address, or more than five times.",
      "Ask the registry's owner; behind a proxy, a registry must know its own address (such as http.host of "
-     "docker-registry)."),
+     "docker-registry). Plain HTTP is spoken to hosts in AOTC_OCI_PLAIN_HTTP."),
     ("AOTC-I204", "transfer is cut", INPUT,
      "The connection ended before all bytes were there, again and again, though each attempt went on from where the one "
      "before it ended.",
@@ -651,6 +651,11 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The artifact was named by a tag, which whoever may push to the repository can move. It was resolved once, when the "
      "artifact was opened; all that follows is about the digest that is shown.",
      "Name the artifact by that digest where each load is to be of the same one: oci://HOST/REPOSITORY@sha256:DIGEST."),
+    ("AOTC-I219", "registry was not reached, and the store's copy taken", FINDING,
+     "The artifact was named by its digest, the registry did not answer, and the store has what was pulled by that digest. "
+     "It was verified as any other, with the attestations that it had when it was pulled last: those that the registry "
+     "got since are not known here. A tag is never looked up in the store.",
+     "See why the registry does not answer; pull again once it does, where new attestations count."),
     ("AOTC-I225", "server cannot run the variant as proven", INPUT,
      "The export is for Triton's ONNX Runtime backend, which takes tensors of its own types alone, and runs graphs on the "
      "CPU or CUDA provider, with optimization levels of its own and without libraries of operators that lie in the "
