@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -223,6 +223,25 @@ def test_what_nobody_goes_on_with_goes_after_a_day(
         os.utime(path, (old, old))
     assert prune(root).leftovers == 1
     assert not left.exists()
+
+
+def test_one_that_is_done_meanwhile_is_no_obstacle(
+    artifact: Path, tmp_path: Path, trust: tuple[TrustedKey, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process published its draft after this one had listed it."""
+    root = tmp_path / "store"
+    killed_install(root, artifact, trust, CHUNK)
+    (left,) = root.iterdir()
+    listed = Path.iterdir
+
+    def iterdir(self: Path) -> Iterator[Path]:
+        found = list(listed(self))
+        if self == root and left.exists():
+            shutil.rmtree(left)
+        return iter(found)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert install(root, Far(artifact, 1 << 40, die), trust).is_dir()
 
 
 def test_one_that_is_under_way_is_not_taken_over(

@@ -272,7 +272,10 @@ def is_resumable(path: Path) -> bool:
     found = _OWNER.fullmatch(path.name)
     if found is None or found["purpose"] != _PART:
         return False
-    return not _is_unchanged(path, DAY_SECONDS)
+    try:
+        return not _is_unchanged(path, DAY_SECONDS)
+    except OSError:
+        return False  # Gone: its transfer ended meanwhile, or goes on under another name.
 
 
 def take_over(parent: Path, prefix: str, *, cut: bool = False) -> tuple[Path, int] | None:
