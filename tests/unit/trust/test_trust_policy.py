@@ -141,7 +141,12 @@ BAD = [
     (change("rules.0.min_version", "one"), "does not match"),
     (change("rules.0.min_version", "1.\u0663"), "does not match"),
     (change("rules.0.repositories", ["oci://ghcr.io/x"]), "is not like ghcr.io/team/*"),
-    (change("rules.0.repositories", ["ghcr.io/x@sha256:1"]), "with neither scheme, tag nor digest"),
+    (
+        change("rules.0.repositories", ["ghcr.io/x@sha256:1"]),
+        "in lower case, without scheme and tag",
+    ),
+    (change("rules.0.repositories", ["ghcr.io/x:1.4"]), "'ghcr.io/x:1.4' is not like"),
+    (change("rules.0.repositories", ["GHCR.io/x"]), "'GHCR.io/x' is not like ghcr.io/team/*"),
     (change("rules.0.repositories", ["ghcr.io"]), "'ghcr.io' is not like ghcr.io/team/*"),
     (change("rules.0.repositories", ["a.b/c", "a.b/c"]), "'a.b/c' is listed 2 times"),
     (change("sequence", 0), "sequence 0 is less than 1"),

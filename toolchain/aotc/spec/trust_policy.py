@@ -294,10 +294,13 @@ def _release_problems(path: str, text: str | None) -> list[Problem]:
 
 
 def _repository_problems(patterns: Iterable[str]) -> Iterable[Problem]:
-    """Patterns that no repository matches: one has neither scheme, tag nor digest."""
+    """Patterns that no repository matches: one is in lower case, without scheme, tag and digest."""
     for pattern in patterns:
-        if not re.fullmatch(r"[^/\s]+/[^\s@]+", pattern) or "://" in pattern:
-            what = f"{pattern!r} is not like ghcr.io/team/*, with neither scheme, tag nor digest"
+        if (
+            not re.fullmatch(r"[a-z0-9.:*?!\[\]-]+/[a-z0-9._/*?!\[\]-]+", pattern)
+            or ":/" in pattern
+        ):
+            what = f"{pattern!r} is not like ghcr.io/team/*: in lower case, without scheme and tag"
             yield Problem("repositories", what)
 
 

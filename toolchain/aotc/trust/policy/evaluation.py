@@ -392,7 +392,7 @@ def _release_refusals(
 def _repository_refusals(rule: Rule, repository: str) -> list[AotcError]:
     """AOTC-G049 for an artifact from a repository that the rule does not name."""
     patterns = rule.repositories
-    if not repository or not patterns or any(fnmatchcase(repository, each) for each in patterns):
+    if not repository or not patterns or any(_is_like(repository, each) for each in patterns):
         return []
     return [
         AotcError(
@@ -403,6 +403,13 @@ def _repository_refusals(rule: Rule, repository: str) -> list[AotcError]:
             found=repository,
         )
     ]
+
+
+def _is_like(repository: str, pattern: str) -> bool:
+    """Whether a repository matches; what stands for a host stands for no part of a repository."""
+    host, _, name = repository.partition("/")
+    hosts, _, names = pattern.partition("/")
+    return fnmatchcase(host, hosts) and fnmatchcase(name, names)
 
 
 # Whether an attestation counts for a policy: its key, its age and its content.
