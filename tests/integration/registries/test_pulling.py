@@ -18,12 +18,13 @@ from registries import Registry, docker_registry
 import aotc
 from aotc.cli.main import main
 from aotc.registry import connection
+from aotc.registry.references import parse_reference
 from aotc.runtime.store.pruning import remove_entry
 from aotc.spec.command_reports import PullReport
 from aotc.trust.attesting import approve, sign
 from aotc.trust.key_files import generate
 from aotc.trust.key_loading import PrivateKey, load_private
-from aotc.trust.registry_container import RegistryContainer
+from aotc.trust.registry_container import RegistryContainer, attach
 
 # Its largest file is a blob of its own, and has three chunks with digests of their own.
 PADDING = 40 << 20
@@ -249,6 +250,66 @@ def test_a_policy_takes_artifacts_from_its_repositories_alone(
     loaded = refusal(lambda: aotc.load(reference, store=tmp_path / "store", trust=elsewhere))
     assert loaded.code == "AOTC-G049"
     assert aotc.verify(stored.path, trust=elsewhere).authentic
+
+
+def test_what_stands_for_a_host_stands_for_no_part_of_a_repository(
+    registry: ReferrersRegistry, small: Path, signer: PrivateKey, tmp_path: Path
+) -> None:
+    """Whoever has a registry may name a repository like the host of another."""
+    reference = f"oci://{registry.host}/a.example.com/linear:1"
+    aotc.push(small, reference)
+    for pattern, codes in (
+        ("*.example.com/linear", ["AOTC-G049"]),
+        ("127.0.0.?:*/linear", ["AOTC-G049"]),
+        ("127.0.0.?:*/*", []),
+        ("127.0.0.1:*/*.example.com/linear", []),
+    ):
+        report = aotc.verify(reference, trust=policy(tmp_path, signer, pattern))
+        assert [each.code for each in report.refusals] == codes, pattern
+
+
+@pytest.mark.parametrize("form", ["modelpack", "image"])
+def test_a_digest_stands_for_no_other_signed_artifact(
+    form: str, registry: ReferrersRegistry, signer: PrivateKey, key: Path, tmp_path: Path
+) -> None:
+    """The registry gives, for one release, all of another: blobs of the same sizes, and bundles."""
+    held, layers, subjects = registry.repo(REPOSITORY), [], []
+    for name in ("first", "other"):
+        made = build_artifact(tmp_path / f"{name}.aotc", signer, change={"name": name})
+        with (made / "payload/aotc.json").open("rb") as file:
+            assert name.encode() in file.read()
+        aotc.push(made, f"{registry.host}/{REPOSITORY}:{name}", form=form)
+        subjects.append(held.tags[name])
+        document = json.loads(held.manifests[subjects[-1]][1])
+        layers.append([each["digest"] for each in document["layers"] if "sha256" in each["digest"]])
+    first, other = subjects
+    for bundle in [each for each, (_, text) in held.manifests.items() if b'"subject"' in text]:
+        if json.loads(held.manifests[bundle][1])["subject"]["digest"] == other:
+            del held.manifests[bundle]
+    with RegistryContainer(f"{registry.host}/{REPOSITORY}@{first}") as container:
+        bundles = {
+            path: container.read(path, 1 << 20) for path in container.listing("attestations").files
+        }
+        for path, bundle in bundles.items():
+            subject, _ = container.repository.resolve(parse_reference(f"x.y/z@{other}"))
+            attach(container.repository, subject, path.rpartition("/")[2], bundle)
+    for pushed, given in zip(layers[1], layers[0], strict=True):
+        assert len(registry.blobs[pushed]) == len(registry.blobs[given])
+        registry.blobs[pushed] = registry.blobs[given]
+    reference = f"oci://{registry.host}/{REPOSITORY}@{other}"
+    for call in (
+        lambda: aotc.pull(reference, store=tmp_path / "store", key=key),
+        lambda: aotc.pull(reference, tmp_path / "a.aotc", key=key),
+        lambda: aotc.load(reference, store=tmp_path / "store", key=key),
+        lambda: approve(reference, signer, channel="prod", expires="2099-01-31"),
+    ):
+        found = refusal(call)  # type: ignore[arg-type]
+        assert (found.code, found.where) == ("AOTC-G005", "payload/aotc.json")
+    report = aotc.verify(reference, key=key)
+    assert not report.authentic
+    assert "AOTC-G005" in [each.code for each in report.refusals]
+    assert not (tmp_path / "store").exists()
+    assert not (tmp_path / "a.aotc").exists()
 
 
 def test_a_load_fetches_weights_once_and_tells_the_digest_of_a_tag(

@@ -60,7 +60,7 @@ LAYER: Final = "aotc.layer"
 PAYLOAD_LAYER: Final = "payload"
 ATTESTATIONS_LAYER: Final = "attestations"
 ARTIFACT_ID: Final = "aotc.artifact.id"
-"""On a manifest: the sha256 of aotc.json, for who looks; nobody relies on it."""
+"""On a manifest: the sha256 (hex) of aotc.json, so that the manifest's digest vouches for it."""
 
 # https://github.com/sigstore/cosign/blob/main/specs/BUNDLE_SPEC.md
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"

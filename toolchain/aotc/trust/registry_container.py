@@ -1,7 +1,9 @@
 """An artifact in a registry as a container: files as ranges of blobs, attestations as referrers.
 
 What is read here is not trusted: manifests are those of their digests, and of blobs nothing is
-checked but the structure of tar layers.  Who verifies hashes the files, as with a folder.
+checked but the structure of tar layers, and that aotc.json is the one that the manifest names: a
+digest in a reference would else stand for whatever the registry has with a trusted signature.  Who
+verifies hashes the files, as with a folder.
 """
 
 from __future__ import annotations
@@ -16,20 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import EXIT_NO, AotcError
-from aotc.base.files.folders import ATTESTATIONS, PAYLOAD
+from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.base.records import record, replace
-from aotc.registry.descriptors import (
-    MANIFEST,
-    Descriptor,
-    read_descriptor,
-    read_document,
-)
+from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
+from aotc.registry.descriptors import Descriptor, read_descriptor, read_document
 from aotc.registry.references import Reference, parse_reference
 from aotc.registry.repository import BlobStream, Repository
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, kind_of
 from aotc.spec.codec import Json
-from aotc.spec.json import canonical_json
+from aotc.spec.json import MAX_JSON_BYTES, canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
 from aotc.spec.payload import CHUNK_BYTES, Finding
 from aotc.trust import statements
@@ -98,6 +96,7 @@ class RegistryContainer(Container):
         self._guard = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._kept_bytes = 0
+        self._manifest: bytes | None = None
         self._problems: list[AotcError] = []
         document = _read_manifest(content, self.manifest, self.origin)
         config = read_descriptor(document.get("config"), f"{self.origin} config")
@@ -125,11 +124,15 @@ class RegistryContainer(Container):
         return Listing(files, frozenset(folders), tuple(self._problems))
 
     def open(self, path: str) -> RegistryFile:
-        """Open a file for reading at any offset; raises AOTC-G006 if it does not exist."""
+        """Open a file for reading at any offset; raises AOTC-G006 if it does not exist.
+
+        Of aotc.json raises AOTC-G005 unless it is the one that was pushed.
+        """
         piece = self._files.get(path)
         if piece is None:
             raise AotcError("AOTC-G006", "a file of the artifact is missing", where=path)
-        return RegistryFile(self, piece)
+        content = self._pushed_manifest(piece) if path == MANIFEST else self.kept(piece)
+        return RegistryFile(self, piece, content)
 
     def pieces(self) -> Mapping[str, StoredPiece]:
         """Where each file is, by its path."""
@@ -160,6 +163,24 @@ class RegistryContainer(Container):
         content = self.fetch(piece.blob, piece.offset, piece.size)
         self._keep(key, content)
         return content
+
+    def _pushed_manifest(self, piece: StoredPiece) -> bytes:
+        """aotc.json, whose sha256 the manifest states, so that it follows from the digest alone."""
+        if self._manifest is None:
+            if piece.size > MAX_JSON_BYTES:
+                raise _limit_exceeded(f"at most {MAX_JSON_BYTES} bytes", str(piece.size), MANIFEST)
+            content = self.kept(piece) or self.fetch(piece.blob, piece.offset, piece.size)
+            stated, found = self.manifest.annotations.get(forms.ARTIFACT_ID, ""), _sha256(content)
+            if found != stated:
+                raise AotcError(
+                    "AOTC-G005",
+                    "the file's bytes are not the ones that were pushed",
+                    where=MANIFEST,
+                    expected=f"sha256 {stated[:_MAX_NAMES]}, which {self.origin} states",
+                    found=f"sha256 {found}",
+                )
+            self._manifest = content
+        return self._manifest
 
     def _keep(self, key: tuple[str, int], content: bytes) -> None:
         with self._guard:
@@ -252,10 +273,7 @@ class RegistryContainer(Container):
         }
         if len(own) > MAX_BUNDLES or sum(own.values()) > MAX_BUNDLES_BYTES:
             return set()
-        return {
-            f"sha256:{hashlib.sha256(self.read(path, size)).hexdigest()}"
-            for path, size in own.items()
-        }
+        return {f"sha256:{_sha256(self.read(path, size))}" for path, size in own.items()}
 
     def _bundle_of(self, listed: Descriptor) -> tuple[str, StoredPiece]:
         """The name and the content of an attestation."""
@@ -292,13 +310,16 @@ class RegistryFile(RawIOBase):
     their own end, so that whoever reads a chunk has read all that was asked for.
     """
 
-    def __init__(self, container: RegistryContainer, piece: StoredPiece) -> None:
+    def __init__(
+        self, container: RegistryContainer, piece: StoredPiece, content: bytes | None
+    ) -> None:
+        """`content` is that of the file, where it is in memory already."""
         self.size = piece.size
         self.crc32: int | None = None
         self._container = container
         self._piece = piece
         self._position = 0
-        self._content = container.kept(piece)
+        self._content = content
         self._block, self._block_start = b"", 0
         self._stream: BlobStream | None = None
         # Where the stream is, and where it ends.
@@ -383,6 +404,10 @@ def _digits(blob: Descriptor) -> str:
     return blob.digest.removeprefix("sha256:")[:16]
 
 
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _copy(content: bytes, position: int, view: memoryview) -> int:
     part = content[position : position + len(view)]
     view[: len(part)] = part
@@ -401,7 +426,7 @@ def attach(repository: Repository, subject: Descriptor, name: str, bundle: bytes
     layer = put_bytes(repository, forms.BUNDLE_TYPE, bundle)
     document: dict[str, Json] = {
         "schemaVersion": 2,
-        "mediaType": MANIFEST,
+        "mediaType": MANIFEST_TYPE,
         "artifactType": forms.BUNDLE_TYPE,
         "config": empty.to_json(),
         "layers": [replace(layer, annotations={forms.TITLE: name}).to_json()],
@@ -411,14 +436,14 @@ def attach(repository: Repository, subject: Descriptor, name: str, bundle: bytes
             forms.BUNDLE_PREDICATE: predicate_type,
         },
     }
-    return repository.put_manifest(canonical_json(document), MANIFEST)
+    return repository.put_manifest(canonical_json(document), MANIFEST_TYPE)
 
 
 def put_bytes(repository: Repository, media_type: str, content: bytes) -> Descriptor:
     """Store a small blob unless it is there."""
     from io import BytesIO
 
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    digest = f"sha256:{_sha256(content)}"
     repository.put_blob(digest, len(content), lambda: BytesIO(content))
     return Descriptor(media_type=media_type, digest=digest, size=len(content))
 
@@ -428,12 +453,12 @@ def put_bytes(repository: Repository, media_type: str, content: bytes) -> Descri
 
 def _read_manifest(content: bytes, descriptor: Descriptor, where: str) -> Mapping[str, Json]:
     """A manifest as a mapping; raises AOTC-I210 for an index, and I207 if it is malformed."""
-    if descriptor.media_type != MANIFEST:
+    if descriptor.media_type != MANIFEST_TYPE:
         raise AotcError(
             "AOTC-I210",
             "this is no manifest of an artifact",
             where=where,
-            expected=MANIFEST,
+            expected=MANIFEST_TYPE,
             found=descriptor.media_type[:_MAX_NAMES],
         )
     return read_document(content, where)
