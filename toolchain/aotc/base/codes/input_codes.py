@@ -568,6 +568,58 @@ INPUTS: Final[tuple[Row, ...]] = (
      "pairs of processes, and each time the whole 95 % interval of the ratio was above --allow.",
      "Measure on the machine that will serve it; report it to ONNX Runtime with the model; or stay with this version. "
      "'aotc bench --nodes' shows the time of each node."),
+    ("AOTC-I196", "reference is not valid", USAGE,
+     "A reference names a registry's host, a repository in lower case, and a tag or a sha256 digest.",
+     "Write oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], such as oci://ghcr.io/acme/digits:1.2."),
+    ("AOTC-I197", "registry cannot be reached", INPUT,
+     "No connection to the registry, or to a host that it sends to for content or tokens: the name is not known, "
+     "nothing listens there, or a proxy refuses.",
+     "Correct the host and port; check the network, and HTTPS_PROXY and NO_PROXY where a proxy is used."),
+    ("AOTC-I198", "registry's certificate is not trusted", INPUT,
+     "The connection is encrypted, but nothing that is trusted here vouches for the host; or the host speaks plain HTTP.",
+     "Name the CA of the registry: --ca FILE, or AOTC_OCI_CA. For a registry that speaks plain HTTP: --plain-http, "
+     "or its host in AOTC_OCI_PLAIN_HTTP."),
+    ("AOTC-I199", "registry refuses the credentials", INPUT,
+     "The registry wants a login that docker's configuration lacks, or the login may not do this there. Many registries "
+     "also answer so for a repository that does not exist.",
+     "Log in with 'docker login HOST', or put the configuration of a CI into DOCKER_CONFIG or DOCKER_AUTH_CONFIG; ask the "
+     "registry's owner for the right."),
+    ("AOTC-I200", "docker's credentials cannot be read", INPUT,
+     "docker's configuration is not JSON of its form, or the credential helper that it names is missing or fails.",
+     "Repair the file ('docker login' writes it), install the helper, or remove its line."),
+    ("AOTC-I201", "not in the registry", INPUT,
+     "The registry has no such repository, tag, manifest or blob.",
+     "Correct the reference; where a blob of a manifest is gone, push the artifact again."),
+    ("AOTC-I202", "registry refuses or fails", INPUT,
+     "The registry answered with an error. What passes by itself (429 and 5xx) was tried again, as long as the registry "
+     "asked and at most a minute each time.",
+     "Read the registry's message; try again later where it is busy."),
+    ("AOTC-I203", "registry sends elsewhere", NO,
+     "The registry redirects to where aotc does not follow: from HTTPS to plain HTTP, to a host of this machine or its "
+     "network from outside, to another kind of address, or more than five times.",
+     "Ask the registry's owner; behind a proxy, a registry must know its own address (such as http.host of "
+     "docker-registry)."),
+    ("AOTC-I204", "transfer is cut", INPUT,
+     "The connection ended before all bytes were there, again and again, though each attempt went on from where the one "
+     "before it ended.",
+     "Try again: what was transferred is not transferred again. See whether a proxy limits time or size."),
+    ("AOTC-I205", "registry's content is not what it says", NO,
+     "Bytes that came from the registry, or their number, are not those of the digest and size by which they were asked "
+     "for; or it took other bytes than were sent.",
+     "Take the artifact from another registry or push it again; a proxy in between may change content."),
+    ("AOTC-I206", "registry sends too much", NO,
+     "A manifest or an answer is larger than 4 MiB, or an artifact has more than 1,000 referrers.",
+     "Nothing that aotc pushes is as large; see with another client what is there."),
+    ("AOTC-I207", "answer is not that of a registry", NO,
+     "The answer lacks what the distribution specification demands, is no JSON of its form, or is encoded.",
+     "Check that the host is an OCI registry, and that no proxy or login page answers in its place."),
+    ("AOTC-I208", "certificates cannot be read", INPUT,
+     "The file of --ca or AOTC_OCI_CA is missing, or has no certificates in PEM.",
+     "Name a file with the certificate of the registry's CA in PEM (-----BEGIN CERTIFICATE-----)."),
+    ("AOTC-I209", "list of referrers does not settle", INPUT,
+     "The registry has no referrers API, so that attestations stand in an index under a tag; others wrote that "
+     "index each time that this one was added.",
+     "Try again once the other push has ended."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -1,0 +1,505 @@
+"""Requests to a registry: who may be asked how, what is tried again, and errors as reasons.
+
+oras brings the library of HTTP and what it does for logins (`credentials.py`).  Its own requests
+follow redirects with less care, hold blobs in memory and try everything again for minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from http.cookiejar import DefaultCookiePolicy
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationParseError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+)
+
+from aotc.base.errors import AotcError
+from aotc.base.interruptions import stop_if_interrupted
+from aotc.registry.credentials import Credentials
+from aotc.registry.descriptors import MAX_MANIFEST, read_document
+
+PLAIN_HTTP_VARIABLE: Final = "AOTC_OCI_PLAIN_HTTP"
+CA_VARIABLE: Final = "AOTC_OCI_CA"
+
+ATTEMPTS: Final = 6
+"""How often something is tried that fails for now."""
+# To connect, and between two pieces of an answer; in seconds.
+_TIMEOUT: Final = (10.0, 60.0)
+_LONGEST_PAUSE: Final = 60.0
+_FIRST_PAUSE: Final = 0.5
+_PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+_MAX_REDIRECTS: Final = 5
+_BLOCK: Final = 1 << 20
+# Docker's own registry answers under another name than it is called.
+_DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
+_USE_PLAIN_HTTP: Final = (
+    "If the host speaks plain HTTP: --plain-http, or name it in AOTC_OCI_PLAIN_HTTP. Otherwise "
+    "name the CA of the registry: --ca FILE, or AOTC_OCI_CA."
+)
+
+
+class Part:
+    """A part of a file as the body of a request; read anew each time that it is sent.
+
+    `sent` is how many bytes of it were handed to the connection the last time.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[], BinaryIO],
+        offset: int,
+        length: int,
+        told: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._opened, self._offset, self._length, self._told = opened, offset, length, told
+        self.sent = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.sent = 0
+        with self._opened() as file:
+            if self._offset and file.seekable():
+                file.seek(self._offset)
+            else:
+                skipped = 0
+                while skipped < self._offset and (
+                    block := file.read(min(_BLOCK, self._offset - skipped))
+                ):
+                    skipped += len(block)
+            while self.sent < self._length:
+                stop_if_interrupted()
+                block = file.read(min(_BLOCK, self._length - self.sent))
+                if not block:
+                    # The connection is closed with the error, so that nothing half is taken.
+                    raise AotcError(
+                        "AOTC-I205",
+                        "A file became shorter while it was sent",
+                        expected=f"{self._offset + self._length} bytes",
+                        found=f"{self._offset + self.sent} bytes",
+                        fix="Leave the artifact's files alone while they are pushed.",
+                    )
+                self.sent += len(block)
+                self._told(len(block))
+                yield block
+
+
+class Cut(Exception):
+    """A request that failed for now: `reason` is what to raise when it is not tried again."""
+
+    def __init__(self, reason: AotcError, pause: float | None = None) -> None:
+        self.reason, self.pause = reason, pause
+        super().__init__(reason.line())
+
+
+class Connection:
+    """Requests to one registry, and to where it sends for content; from several threads at once."""
+
+    def __init__(self, registry: str, *, plain_http: bool, ca: Path | None) -> None:
+        """Raises AOTC-I208 where the certificates of `ca` cannot be read."""
+        hub = registry == _DOCKER_HUB[0]
+        self.registry = registry
+        ca = ca or (Path(stated) if (stated := os.environ.get(CA_VARIABLE)) else None)
+        self._plain_hosts = _stated_hosts() | ({registry} if plain_http else set())
+        self._encrypts_loopback = ca is not None
+        verify = _trusted(ca)
+        self._session = _Session(verify, proxies=not is_loopback(registry))
+        self.scheme = "http" if self._speaks_plain_http(registry) else "https"
+        self.base = f"{self.scheme}://{_DOCKER_HUB[1] if hub else registry}"
+        self._credentials = Credentials(
+            _DOCKER_HUB[2] if hub else registry, self._session, verify, self.checked_address
+        )
+
+    def ask(
+        self,
+        method: str,
+        url: str,
+        access: str,
+        *,
+        expected: Collection[int] = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Part | None = None,
+        stream: bool = False,
+    ) -> requests.Response:
+        """The answer to a request, after logins and redirects; with its body unless `stream`.
+
+        `access` names what may be done with a token: requests with equal ones share theirs.  Raises
+        the refusal of a status that is not `expected`; without any, all but 401 and 403 are
+        returned.  A `Part` is sent once: what fails for now raises `Cut`.
+        """
+        response = self._followed(method, url, access, dict(headers or {}), body, stream)
+        if response.status_code in (expected or (response.status_code,)):
+            if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+                response.close()
+                raise AotcError(
+                    "AOTC-I207",
+                    "The registry's answer is encoded, which was not asked for",
+                    where=shown(url),
+                    expected="no Content-Encoding",
+                    found=response.headers["Content-Encoding"],
+                )
+            return response
+        raise self.refusal(response, method, url)
+
+    def checked_address(self, base: str, location: str) -> str:
+        """Where a redirect from `base` leads, or content is to be sent; raises AOTC-I203."""
+        target = urljoin(base, location)
+        old, new = urlsplit(base), urlsplit(target)
+        problem = ""
+        try:
+            moved = _origin(new) != _origin(old)
+        except ValueError:
+            moved, problem = True, "no valid address"
+        if problem:
+            pass
+        elif new.scheme not in ("http", "https") or not new.hostname:
+            problem = "no address of HTTP"
+        elif new.username is not None:
+            problem = "an address with a login"
+        elif moved and old.scheme == "https" and new.scheme == "http":
+            problem = "plain HTTP, from HTTPS"
+        elif moved and new.scheme == "http" and not self._speaks_plain_http(new.netloc):
+            problem = "plain HTTP on another host"
+        elif moved and _is_internal(new.hostname) and not _is_internal(str(old.hostname)):
+            problem = "a host of this machine"
+        if problem:
+            raise AotcError(
+                "AOTC-I203",
+                f"{self.registry} sends to {problem}",
+                where=shown(base),
+                found=shown(target),
+            )
+        return target
+
+    def refusal(self, response: requests.Response, method: str, url: str) -> AotcError:
+        """The reason that a status is; the answer is closed."""
+        status = response.status_code
+        with contextlib.suppress(Cut, AotcError):
+            if not response.headers.get("Content-Encoding"):
+                self._session.read_whole(response)
+        response.close()
+        code, what = "AOTC-I202", f"{self.registry} refuses {method}"
+        if status in (401, 403):
+            code, what = "AOTC-I199", f"{self.registry} does not allow {method}"
+        elif status == 404:
+            code, what = "AOTC-I201", f"{self.registry} does not have it"
+        elif status in _PASSING:
+            what = f"{self.registry} cannot answer now"
+        return AotcError(code, what, where=shown(url), found=_told(response))
+
+    def _followed(
+        self,
+        method: str,
+        url: str,
+        access: str,
+        headers: dict[str, str],
+        body: bytes | Part | None,
+        stream: bool,
+    ) -> requests.Response:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "aotc", **headers}
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = self._authorized(method, url, access, headers, body, stream)
+            location = response.headers.get("Location")
+            same_method = response.status_code in (307, 308) or method in ("GET", "HEAD")
+            if response.status_code not in _REDIRECTS or not location or not same_method:
+                return response
+            response.close()
+            url = self.checked_address(url, location)
+        raise AotcError(
+            "AOTC-I203",
+            f"{self.registry} redirects too often",
+            where=shown(url),
+            expected=f"at most {_MAX_REDIRECTS} redirects",
+        )
+
+    def _authorized(
+        self,
+        method: str,
+        url: str,
+        access: str,
+        headers: dict[str, str],
+        body: bytes | Part | None,
+        stream: bool,
+    ) -> requests.Response:
+        own = _origin(urlsplit(url)) == _origin(urlsplit(self.base))
+        # A token may have ended: once more with another one.
+        for is_last in (False, False, True):
+            login = self._credentials.header(access) if own else None
+            response = self._session.request(
+                method,
+                url,
+                headers={**headers, "Authorization": login} if login else headers,
+                data=body,
+                stream=stream,
+                verify=self._session.verify,
+            )
+            if response.status_code == 403 or (
+                response.status_code == 401 and (is_last or not own)
+            ):
+                raise self.refusal(response, method, url)
+            if response.status_code != 401:
+                return response
+            challenge = response.headers.get("WWW-Authenticate", "")
+            refusal = self.refusal(response, method, url)
+            if not self._credentials.log_in(challenge, access, self.base, used=login):
+                raise refusal
+        raise AssertionError("the last attempt returns or raises")
+
+    def _speaks_plain_http(self, host: str) -> bool:
+        if host in self._plain_hosts:
+            return True
+        return is_loopback(host) and not self._encrypts_loopback
+
+
+class _Session(requests.Session):
+    """What requests and oras ask through: no redirects, cookies, passwords of ~/.netrc or haste."""
+
+    def __init__(self, verify: str | bool, *, proxies: bool) -> None:
+        super().__init__()
+        self.verify = verify
+        self.trust_env = proxies
+        # Else those of ~/.netrc replace ours.
+        self.auth = _as_it_is
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        self._answered = False
+        adapter = HTTPAdapter(pool_maxsize=16)
+        self.mount("https://", adapter)
+        self.mount("http://", adapter)
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Redirects are followed by `Connection`, or not at all."""
+        return None
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request, and again what fails for now; the body is read unless it is a stream."""
+        stream = options.pop("stream", False)
+        options["timeout"] = options.get("timeout") or _TIMEOUT
+        resent = not isinstance(request.body, Part)
+        for attempt in range(ATTEMPTS):
+            try:
+                response = self._sent_once(request, stream, options)
+                if response.status_code not in _PASSING:
+                    return response
+                asked = _retry_after(response)
+                if (asked is not None and asked > _LONGEST_PAUSE) or (
+                    resent and attempt + 1 == ATTEMPTS
+                ):
+                    return response
+                if not resent:
+                    if not stream:
+                        self.read_whole(response)
+                    response.close()
+                    found = AotcError(
+                        "AOTC-I202",
+                        f"{urlsplit(str(request.url)).netloc} cannot answer now",
+                        where=shown(str(request.url)),
+                        found=_told(response),
+                    )
+                    raise Cut(found, asked)
+                response.close()
+                pause(attempt, asked)
+            except Cut as cut:
+                if not resent:
+                    raise
+                if attempt + 1 == ATTEMPTS:
+                    raise cut.reason from None
+                pause(attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _sent_once(
+        self, request: requests.PreparedRequest, stream: bool, options: dict[str, Any]
+    ) -> requests.Response:
+        with errors_as_reasons(str(request.url), reached=self._answered):
+            response = super().send(request, stream=True, **options)
+        self._answered = True
+        if not stream:
+            self.read_whole(response)
+        return response
+
+    def read_whole(self, response: requests.Response) -> None:
+        """Read an answer's body of at most 4 MiB; raises AOTC-I206 for more, and `Cut`."""
+        parts, size = [], 0
+        with errors_as_reasons(str(response.url)):
+            while block := response.raw.read(_BLOCK, decode_content=False):
+                parts.append(block)
+                size += len(block)
+                if size > MAX_MANIFEST:
+                    response.close()
+                    raise AotcError(
+                        "AOTC-I206",
+                        "The registry's answer is too large",
+                        where=shown(str(response.url)),
+                        expected=f"at most {MAX_MANIFEST} bytes",
+                        found="more",
+                    )
+        # What `requests` itself returns as `content`.
+        response._content = b"".join(parts)
+
+
+@contextlib.contextmanager
+def errors_as_reasons(url: str, *, reached: bool = True) -> Iterator[None]:
+    """Raise what the network does as AotcErrors; what may pass, as `Cut`.
+
+    A host that was never `reached` is not waited for.
+    """
+    try:
+        yield
+    except (requests.RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
+        causes = tuple(_causes(error))
+        text = str(causes[-1]) or type(error).__name__
+        where, host = shown(url), urlsplit(url).netloc
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+            reason = AotcError(
+                "AOTC-I198", f"The certificate of {host} is not trusted", where=where, found=text
+            )
+            raise reason from None
+        if any(isinstance(cause, SSLError) for cause in causes) and not reached:
+            reason = AotcError(
+                "AOTC-I198",
+                f"No encrypted connection to {host}",
+                where=where,
+                found=text,
+                fix=_USE_PLAIN_HTTP,
+            )
+            raise reason from None
+        if any(isinstance(cause, LocationParseError | UnicodeError) for cause in causes) or (
+            isinstance(error, ValueError) and not isinstance(error, requests.RequestException)
+        ):
+            reason = AotcError("AOTC-I207", "No valid address or answer", where=where, found=text)
+            raise reason from None
+        unreached = (NewConnectionError, ConnectTimeoutError, ProxyError)
+        if any(isinstance(cause, unreached) for cause in causes):
+            reason = AotcError("AOTC-I197", f"{host} cannot be reached", where=where, found=text)
+            raise (Cut(reason) if reached else reason) from None
+        reason = AotcError("AOTC-I204", f"The connection to {host} ended", where=where, found=text)
+        raise Cut(reason) from None
+
+
+def pause(attempt: int, asked: float | None = None) -> None:
+    """Wait before the next attempt: as long as the registry `asked`, else ever longer."""
+    seconds = _FIRST_PAUSE * 2**attempt if asked is None else asked
+    end = time.monotonic() + min(seconds, _LONGEST_PAUSE)
+    while (left := end - time.monotonic()) > 0:
+        stop_if_interrupted()
+        time.sleep(min(left, 0.2))
+
+
+def shown(url: str) -> str:
+    """An address without what may be a password in it: signed addresses have theirs at the end."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `HOST[:PORT]` is this machine."""
+    name = str(urlsplit(f"//{host}").hostname or "").rstrip(".")
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_internal(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.rstrip(".") == "localhost"
+    return address.is_loopback or address.is_link_local or address.is_unspecified
+
+
+def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.hostname, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def _stated_hosts() -> set[str]:
+    return {host.strip() for host in os.environ.get(PLAIN_HTTP_VARIABLE, "").split(",")} - {""}
+
+
+def _trusted(ca: Path | None) -> str | bool:
+    """The file or folder of certificates to trust: the stated one, the system's, or certifi's."""
+    if ca is not None:
+        try:
+            ssl.create_default_context(cafile=str(ca))
+        except OSError as error:
+            raise AotcError(
+                "AOTC-I208",
+                "The certificates to trust cannot be read",
+                where=str(ca),
+                found=error.strerror or str(error),
+            ) from None
+        return str(ca)
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile:
+        return paths.cafile
+    if paths.capath and any(Path(paths.capath).glob("*.0")):
+        return paths.capath
+    return True
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """How many seconds a registry asks to wait; None where it does not say."""
+    stated = response.headers.get("Retry-After", "")
+    if stated.isascii() and stated.isdigit():
+        return float(stated[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _told(response: requests.Response) -> str:
+    """What an answer says of an error: its status, and the registry's own words."""
+    text = f"{response.status_code} {response.reason or ''}".strip()
+    if (wait := response.headers.get("Retry-After")) and response.status_code in _PASSING:
+        text += f", to be tried again after {wait[:40]}"
+    content = getattr(response, "_content", None)
+    if not content:
+        return text
+    try:
+        errors = read_document(content, "")["errors"]
+        words = [
+            f"{error.get('code', '')} {error.get('message', '')}".strip()
+            for error in (errors if isinstance(errors, list) else ())
+            if isinstance(error, dict)
+        ]
+    except (AotcError, KeyError):
+        words = [content[:200].decode("utf-8", "replace").strip()]
+    return f"{text}: {'; '.join(words)[:400]}" if any(words) else text
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it stands for, as the libraries wrap one in another."""
+    seen: set[int] = set()
+    current: object = error
+    while isinstance(current, BaseException) and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        inner: object = getattr(current, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = next((arg for arg in current.args if isinstance(arg, BaseException)), None)
+        current = inner if inner is not None else (current.__cause__ or current.__context__)
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request

@@ -1,0 +1,224 @@
+"""Logins as docker keeps them: its configuration, credential helpers, and tokens for them.
+
+oras finds a login in the configuration, knows when a helper is to be asked, and asks for tokens.
+Ours is which configuration it is (oras knows the one in the home folder alone), to which address a
+login may be sent, one token for each kind of access, identity tokens, and that nothing fails in
+silence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import oras.auth.token
+import oras.auth.utils
+import oras.container
+import requests
+
+from aotc.base.errors import AotcError
+from aotc.registry.descriptors import read_document
+from aotc.spec.codec import Json
+
+_CONFIG_VARIABLE: Final = "DOCKER_CONFIG"
+_CONTENT_VARIABLE: Final = "DOCKER_AUTH_CONFIG"
+_MAX_CONFIG: Final = 1 << 20
+# The user name under which helpers give an identity token.
+_TOKEN_USER: Final = "<token>"  # noqa: S105 - no password
+
+
+class Credentials:
+    """The login of one registry, read when the registry first asks for one."""
+
+    def __init__(
+        self,
+        registry: str,
+        session: requests.Session,
+        verify: str | bool,
+        checked_address: Callable[[str, str], str],
+    ) -> None:
+        self._registry = registry
+        self._session, self._verify = session, verify
+        self._checked_address = checked_address
+        self._lock = threading.Lock()
+        self._headers: dict[str, str] = {}
+        self._login: _DockerLogin | None = None
+
+    def header(self, access: str) -> str | None:
+        """The header `Authorization` for an access; None where none was asked for yet."""
+        return self._headers.get(access)
+
+    def log_in(self, challenge: str, access: str, base: str, used: str | None) -> bool:
+        """Answer a challenge (`WWW-Authenticate`); False where there is nothing else to try.
+
+        `used` is the header that was refused.  Raises AOTC-I200 where docker's configuration cannot
+        be used, and AOTC-I203 where tokens are given at an address that no login is sent to.
+        """
+        with self._lock:
+            if self._headers.get(access) != used:
+                # Another thread has logged in meanwhile.
+                return True
+            if self._login is None:
+                self._login = _DockerLogin(self._registry, self._session, self._verify)
+            scheme = challenge.partition(" ")[0].lower()
+            if scheme == "basic":
+                header = f"Basic {self._login.basic}" if self._login.basic else None
+                if header == used:
+                    return False
+            elif scheme == "bearer":
+                header = self._bearer(self._login, challenge, base)
+            else:
+                header = None
+            if header is None:
+                return False
+            self._headers[access] = header
+            return True
+
+    def _bearer(self, login: _DockerLogin, challenge: str, base: str) -> str | None:
+        asked = oras.auth.utils.parse_auth_header(challenge)
+        if not asked.realm:
+            return None
+        asked.realm = self._checked_address(base, asked.realm)
+        if login.registry_token:
+            return f"Bearer {login.registry_token}"
+        try:
+            token = login.asked_token(asked)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise AotcError(
+                "AOTC-I207",
+                f"{urlsplit(asked.realm).netloc} gives no token that can be read",
+                where=asked.realm,
+                found=str(error),
+            ) from None
+        return f"Bearer {token}" if isinstance(token, str) and token.isprintable() else None
+
+
+class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
+    """What docker's configuration has for a registry."""
+
+    def __init__(self, registry: str, session: requests.Session, verify: str | bool) -> None:
+        super().__init__()
+        self.session, self._tls_verify = session, verify
+        self.identity_token = self.registry_token = ""
+        document, where = _docker_configuration()
+        self._auth_config = _checked(document, where)
+        # docker finds a login under the names of other days, too.
+        auths: dict[str, Any] = self._auth_config["auths"]
+        for name in (registry, f"https://{registry}", f"http://{registry}"):
+            for key in (name, f"{name}/", f"{name}/v1/", f"{name}/v2/"):
+                if registry not in auths and key in auths:
+                    auths[registry] = auths[key]
+        entry = auths.get(registry) or {}
+        self.identity_token = str(entry.get("identitytoken") or "")
+        self.registry_token = str(entry.get("registrytoken") or "")
+        if not entry.get("auth") and (entry.get("username") and entry.get("password")):
+            auths[registry] = {
+                "auth": oras.auth.utils.get_basic_auth(entry["username"], entry["password"])
+            }
+        known = oras.container.Container("repository", registry=registry)
+        known.registry = registry
+        self.load_configs(known)
+        user, _, secret = self._plain_login(where).partition(":")
+        if user == _TOKEN_USER:
+            self.identity_token = secret
+        if self.identity_token:
+            # No password: what asks for one is refused.
+            self.__dict__.pop("_basic_auth", None)
+
+    @property
+    def basic(self) -> str:
+        """The login as the header `Authorization: Basic` has it; empty where there is none."""
+        return str(getattr(self, "_basic_auth", "") or "")
+
+    def asked_token(self, asked: oras.auth.utils.authHeader) -> object:
+        """A token for what is asked, of the login or of nobody."""
+        if self.identity_token:
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": self.identity_token,
+                "service": asked.service or "",
+                "scope": asked.scope or "",
+                "client_id": "aotc",
+            }
+            answer = self._session_post(str(asked.realm), form)
+            return answer.get("access_token") or answer.get("token")
+        if self.basic:
+            return self.request_token(asked)
+        return self.request_anonymous_token(asked)
+
+    def _session_post(self, realm: str, form: dict[str, str]) -> dict[str, Json]:
+        response = self.session.post(realm, data=form, verify=self._tls_verify)
+        return read_document(response.content, realm) if response.status_code == 200 else {}
+
+    def _get_auth_from_creds_store(self, suffix: str, hostname: str) -> str | None:
+        """The login that a helper has; oras takes one that fails for one that has none."""
+        program = f"docker-credential-{suffix}"
+        try:
+            done = subprocess.run(
+                [program, "get"], input=hostname.encode(), capture_output=True, check=False
+            )
+        except OSError as error:
+            raise _unreadable(program, error.strerror or str(error)) from None
+        if done.returncode:
+            told = (done.stdout + done.stderr).decode("utf-8", "replace").strip()
+            if "credentials not found" in told:
+                return None
+            raise _unreadable(program, told[:200] or f"exit status {done.returncode}")
+        try:
+            found = json.loads(done.stdout)
+            basic: str = oras.auth.utils.get_basic_auth(found["Username"], found["Secret"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise _unreadable(program, f"an answer that is no login: {error}") from None
+        return basic
+
+    def _plain_login(self, where: str) -> str:
+        try:
+            return b64decode(self.basic, validate=True).decode()
+        except (NotBase64, UnicodeDecodeError):
+            raise _unreadable(where, "a login that is not base64 of USER:PASSWORD") from None
+
+
+def _docker_configuration() -> tuple[bytes, str]:
+    """The text of docker's configuration, and where it stands; `{}` where there is none."""
+    if content := os.environ.get(_CONTENT_VARIABLE):
+        return content.encode("utf-8", "surrogateescape"), _CONTENT_VARIABLE
+    folder = os.environ.get(_CONFIG_VARIABLE) or Path("~/.docker").expanduser()
+    path = Path(folder) / "config.json"
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_CONFIG + 1), str(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return b"{}", str(path)
+    except OSError as error:
+        raise _unreadable(str(path), error.strerror or str(error)) from None
+
+
+def _checked(content: bytes, where: str) -> dict[str, Any]:
+    """What oras reads of the configuration, of the types that it takes them to be."""
+    try:
+        document = json.loads(content) if len(content) <= _MAX_CONFIG else None
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(where, str(error)) from None
+    if not isinstance(document, dict):
+        raise _unreadable(where, "no JSON object, or one of more than 1 MiB")
+    auths, helpers = document.get("auths") or {}, document.get("credHelpers") or {}
+    store = document.get("credsStore") or ""
+    if not isinstance(auths, dict) or not all(isinstance(row, dict) for row in auths.values()):
+        raise _unreadable(where, "'auths' is no object of objects")
+    if not isinstance(helpers, dict) or not all(isinstance(row, str) for row in helpers.values()):
+        raise _unreadable(where, "'credHelpers' is no object of texts")
+    if not isinstance(store, str) or any("/" in name for name in (store, *helpers.values())):
+        raise _unreadable(where, "a credential helper is named as no program is")
+    return {"auths": auths, "credHelpers": helpers, "credsStore": store}
+
+
+def _unreadable(where: str, found: str) -> AotcError:
+    return AotcError("AOTC-I200", "docker's credentials cannot be read", where=where, found=found)
