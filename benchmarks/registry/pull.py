@@ -1,6 +1,7 @@
 """`aotc pull` into a store, and curl and then sha256sum of the same blobs, by turns.
 
-    python -m benchmarks.registry.pull [--model dense4] [--form modelpack] [--rounds 5] [--smoke]
+    python -m benchmarks.registry.pull [--form modelpack] [--rounds 5] [--smoke]
+    python -m benchmarks.registry.pull --artifact ARTIFACT --key PUBLIC-KEY ...
 
 The registry is Debian's docker-registry on loopback, and its files are in the page cache.  A pull
 verifies the signature and all digests, and writes all of it to the disk before the entry has its
@@ -28,7 +29,7 @@ from statistics import median
 from benchmarks import table
 from benchmarks.fresh import AOTC, ROOT
 from benchmarks.result import Result, Row, at_most, ratio_of_medians, unjudged
-from benchmarks.workshop import Workshop
+from benchmarks.workshop import Progress, Workshop
 
 TIME_LIMIT = 1.25
 MEMORY_LIMIT = 80_000_000
@@ -42,41 +43,44 @@ class _Ran:
     """The maximum resident set size in bytes."""
 
 
-def measure(workshop: Workshop, model: str, form: str, rounds: int) -> Result:
-    """Seconds of each side by round, and the peak of the pulls."""
-    artifact, public = workshop.artifact(model, "edge"), str(workshop.key()[1])
+def measure(
+    artifact: Path, public: Path, form: str, rounds: int, folder: Path, progress: Progress
+) -> Result:
+    """Seconds of each side by round, and the peak of the pulls; all files are below `folder`."""
+    payload = (artifact / "payload").rglob("*")
+    size = sum(path.stat().st_size for path in payload if path.is_file())
     samples: dict[str, list[float]] = {
         side: [] for side in ("pull", "curl, sha256sum", "curl, sha256sum, sync", "curl, openssl")
     }
     samples["memory"] = []
     with (
-        tempfile.TemporaryDirectory(prefix="registry-", dir=workshop.folder) as name,
+        tempfile.TemporaryDirectory(prefix="registry-", dir=folder) as name,
         _registry(Path(name)) as host,
     ):
-        folder = Path(name)
         reference = f"oci://{host}/{_NAME}:1"
-        workshop.progress("push")
+        progress("push")
         _timed([[str(AOTC), "push", str(artifact), reference, "--form", form, "--json"]])
         urls = _blobs(host)
         for index in range(rounds + 1):
-            workshop.progress(f"round {index}")
+            progress(f"round {index}")
             sides = ["pull", "curl"][:: 1 if index % 2 else -1]
             for side in sides:
                 found = (
-                    _pull(reference, public, folder / "store")
+                    _pull(reference, public, Path(name) / "store")
                     if side == "pull"
-                    else _curl(urls, folder / "files")
+                    else _curl(urls, Path(name) / "files")
                 )
                 # The first round fills the page cache.
                 for what, value in found.items() if index else ():
                     samples[what].append(value)
-    return Result(rows=tuple(_rows(samples, workshop.model(model).title)), samples=samples)
+    return Result(rows=tuple(_rows(samples, f"{size / 1e9:.1f} GB")), samples=samples)
 
 
-def _pull(reference: str, public: str, store: Path) -> dict[str, float]:
+def _pull(reference: str, public: Path, store: Path) -> dict[str, float]:
     # What the other side left to the system is no load of this one.
     os.sync()
-    ran = _timed([[str(AOTC), "pull", reference, "--key", public, "--store", str(store), "--json"]])
+    words = ["--key", str(public), "--store", str(store), "--json"]
+    ran = _timed([[str(AOTC), "pull", reference, *words]])
     for each in (store, *store.rglob("*")):
         if each.is_dir():
             each.chmod(0o700)
@@ -183,14 +187,23 @@ def _rows(samples: dict[str, list[float]], title: str) -> Iterator[Row]:
 def main() -> int:
     """0 if all limits were met, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="dense4")
+    parser.add_argument("--artifact", type=Path, help="in place of the one that is built: 4.3 GB")
+    parser.add_argument("--key", type=Path, help="the public key of who signed it")
     parser.add_argument("--form", default="modelpack", choices=("modelpack", "image"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--smoke", action="store_true", help="a small model, to try the program")
     given = parser.parse_args()
     folder = ROOT / "build" / ("bench-smoke" if given.smoke else "bench")
     workshop = Workshop(folder, given.smoke, lambda text: print(f"   … {text}", flush=True))
-    result = measure(workshop, given.model, given.form, given.rounds)
+    artifact = given.artifact or workshop.artifact("dense4", "edge")
+    result = measure(
+        artifact,
+        given.key or workshop.key()[1],
+        given.form,
+        given.rounds,
+        workshop.folder,
+        workshop.progress,
+    )
     table.keep_result(folder / "results", f"pull-{given.form}", "Pulling", result)
     for row in result.rows:
         verdict = {True: "yes", False: "NO ", None: "   "}[row.held]

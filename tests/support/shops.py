@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ Json = Any
 # More than what is put together with other small files.
 PADDING = 300_000
 NAME = "shop/model"
+# After these, a pull goes on from where it was.
+RESUMED = ("AOTC-I197", "AOTC-I202", "AOTC-I204")
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,24 @@ class Shop:
         """How a pull refuses; nothing of what it refuses is in the store."""
         with pytest.raises(AotcError) as caught:
             self.pull(tag)
-        assert kept(self.store) == []
+        left = kept(self.store)
+        if caught.value.code in RESUMED:
+            # Parts for the next pull, which takes of them what has a signed digest.
+            left = [name for name in left if not name.startswith(".new-")]
+        assert left == []
         return caught.value
+
+
+@contextmanager
+def as_before(opened: Shop, folder: Path) -> Iterator[Shop]:
+    """A shop with a store of its own in `folder`; its registry is put back as it was."""
+    registry = opened.registry
+    before = copy.deepcopy(registry.repositories)
+    yield replace(opened, folder=folder)
+    registry.repositories = before
+    registry.faults.clear()
+    registry.asked.clear()
+    registry.auth, registry.ranges, registry.referrers_api = "", True, True
 
 
 def kept(store: Path) -> list[str]:

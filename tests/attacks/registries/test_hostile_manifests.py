@@ -11,10 +11,11 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from shops import Shop, shop
+from shops import Shop, as_before, shop
 
 import aotc
 
@@ -24,9 +25,15 @@ RAW = "application/vnd.cncf.model.weight.v1.raw"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with shop(tmp_path_factory.mktemp("shop")) as opened:
-        yield opened
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(tmp_path_factory.mktemp("shop")) as found:
+        yield found
+
+
+@pytest.fixture
+def made(opened: Shop, tmp_path: Path) -> Iterator[Shop]:
+    with as_before(opened, tmp_path) as restored:
+        yield restored
 
 
 def raw(manifest: Json) -> Json:

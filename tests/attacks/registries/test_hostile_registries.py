@@ -6,7 +6,6 @@ connection that is cut, is got over.
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
 import threading
@@ -20,7 +19,7 @@ from artifact_builder import build_artifact
 from file_bytes import contents_of
 from referrers_registry import Fault, digest_of, referrers_registry
 from registries import log_in
-from shops import NAME, Shop, kept, shop
+from shops import NAME, Shop, as_before, kept, shop
 
 import aotc
 from aotc.base.errors import AotcError
@@ -39,14 +38,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 @pytest.fixture
 def made(opened: Shop, tmp_path: Path) -> Iterator[Shop]:
-    """With a store of its own, and a registry that is as it was before."""
-    registry = opened.registry
-    before = copy.deepcopy(registry.repositories)
-    yield Shop(registry, opened.artifact, opened.public, tmp_path, opened.digest)
-    registry.repositories = before
-    registry.faults.clear()
-    registry.asked.clear()
-    registry.auth, registry.ranges, registry.referrers_api = "", True, True
+    with as_before(opened, tmp_path) as restored:
+        yield restored
 
 
 def weights(made: Shop) -> str:
