@@ -84,6 +84,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "version", command_reports.VersionReport),
     ("manifests", "pack", PackReport),
     ("manifests", "unpack", UnpackReport),
+    ("manifests", "push", command_reports.PushReport),
     ("manifests", "export", command_reports.ExportReport),
     ("manifests", "merge", command_reports.MergeReport),
     ("manifests", "exported", command_reports.Exported),

@@ -177,6 +177,20 @@ Artifact = Annotated[
         help="NAME.aotc folder, packed file, or sha256-ID of an artifact in a store",
     ),
 ]
+PlainHttp = Annotated[
+    bool,
+    typer.Option("--plain-http", help="speak HTTP without TLS to the registry"),
+]
+RegistryCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        parser=Path,
+        help="certificates (.pem) to trust for the registry",
+        show_default="$AOTC_OCI_CA, or the system's",
+    ),
+]
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder")
 ]

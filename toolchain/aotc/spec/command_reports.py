@@ -491,6 +491,27 @@ class UnpackReport:
 
 
 @record
+class PushReport:
+    """`aotc push --json`."""
+
+    schema: Literal["aotc.push/1"] = "aotc.push/1"
+    artifact: Annotated[str, "path of the artifact; nothing was verified"]
+    artifact_id: Annotated[str, "sha256 of payload/aotc.json"]
+    reference: Annotated[str, "what it is pulled by: oci://HOST/REPOSITORY@sha256:DIGEST"]
+    digest: Annotated[str, "of its manifest"]
+    tags: tuple[str, ...]
+    form: Annotated[str, "modelpack or image"]
+    base: Annotated[str, "the base image, by its digest; empty: none"] = ""
+    layers: Annotated[int, "without those of a base image"]
+    attestations: int
+    bytes: Annotated[int, "of all layers"]
+    bytes_sent: Annotated[int, "of layers"]
+    bytes_present: Annotated[int, "of layers that the repository had"]
+    bytes_mounted: Annotated[int, "of layers that another repository of the registry had"]
+    seconds: float
+
+
+@record
 class Exported:
     """`export.json` of an export: which variant it is, and what its sessions were proven with.
 

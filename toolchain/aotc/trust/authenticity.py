@@ -113,7 +113,7 @@ def list_files(state: Examination, attestations: Container) -> bool:
                 AotcError(
                     "AOTC-G015",
                     "the folder is not an aotc artifact",
-                    where=str(state.container.root),
+                    where=state.container.place,
                     expected=f"a folder with {MANIFEST}",
                 )
             )

@@ -98,6 +98,11 @@ class Container(ABC):
     root: Path
     _descriptor: int | None
 
+    @property
+    def place(self) -> str:
+        """Where it is, as messages say it."""
+        return str(self.root)
+
     def __enter__(self) -> Self:
         return self
 

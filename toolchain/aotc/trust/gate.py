@@ -69,7 +69,10 @@ _POLICY_STEP: Final = 6
 HOST: Final = "host"
 
 # What is at the path cannot be read as an artifact.
-_NOT_AN_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
+_NOT_AN_ARTIFACT = frozenset(
+    {"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"}
+    | {"AOTC-I210", "AOTC-I211", "AOTC-I213", "AOTC-I214"}
+)
 
 
 @record

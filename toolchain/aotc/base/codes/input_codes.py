@@ -541,6 +541,33 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "
      "trust, or is about another artifact, so that the merged one could not show where its variants were proven.",
      "Merge artifacts as 'aotc build' wrote them, and trust who signed their attestations."),
+    ("AOTC-I210", "registry holds no artifact there", NO,
+     "The reference names something else than an artifact that 'aotc push' wrote: an index of several images, an image "
+     "without layers of an artifact, or an artifact of another kind.",
+     "Check the reference; of an index, name one of its manifests by its digest."),
+    ("AOTC-I211", "layer of a kind that no artifact has", NO,
+     "A layer in the registry is compressed, of an unknown media type, lies over those of the artifact, or is to be fetched "
+     "from another place. 'aotc push' writes none of these, and none is read.",
+     "Push the artifact again with 'aotc push'; copy it with a tool that keeps manifests as they are."),
+    ("AOTC-I213", "path in a registry is refused", NO,
+     "A layer names a path that leaves the artifact's folder, is outside of its payload and attestations, is there twice, or "
+     "is the same as another one on some file system; or a layer's title is not its path.",
+     "Push the artifact again with 'aotc push'."),
+    ("AOTC-I214", "tar layer is malformed", NO,
+     "Every byte of a tar layer that is not content follows from the paths and sizes of the files. In this one some differ: "
+     "links, folders, times, owners, another order, or bytes between the files.",
+     "Push the artifact again with 'aotc push'; if it was, the registry has other bytes than it was given."),
+    ("AOTC-I215", "attestation belongs to something else", NO,
+     "The registry lists a manifest as an attestation of the artifact, and that manifest names another subject. It may "
+     "have been listed by mistake, or by who hopes that nobody looks.",
+     "Remove it from the list: the fallback tag sha256-DIGEST of the repository, or what the registry offers for it."),
+    ("AOTC-I216", "nothing can be pushed to this reference", INPUT,
+     "An artifact is pushed to HOST/REPOSITORY, by tags. Its digest follows from its content, and cannot be chosen.",
+     "Leave out the digest; 'aotc push' prints the one that the artifact has."),
+    ("AOTC-I217", "base image cannot be used", INPUT,
+     "The layers of an artifact can lie over those of a base image, which --base names. It is not an image, is for another "
+     "architecture or system than the artifact, or has too many layers.",
+     "Name an image for the artifact's architecture, such as one with a shell and nothing else, best by its digest."),
     ("AOTC-I190", "ONNX Runtime to compare with is not stated", INPUT,
      "--to and --from of 'aotc fleet upgrade' take a version, the file of a wheel, a file of requirements that names ONNX "
      "Runtime, or the folder of an environment.",

@@ -1,4 +1,4 @@
-"""What `aotc install`, `store`, `cache`, `pack`, `unpack`, `export` and `merge` show."""
+"""What `aotc install`, `store`, `cache`, `pack`, `unpack`, `push`, `export` and `merge` show."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from aotc.spec.command_reports import (
     MergeReport,
     PackReport,
     PruneReport,
+    PushReport,
     StoreListReport,
     StorePruneReport,
     UnpackReport,
@@ -111,6 +112,24 @@ def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> 
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
     return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]
+
+
+def push_view(report: PushReport) -> Sheet:
+    """What `aotc push` pushed, and how much of it the registry had."""
+    had = [
+        *([f"{size(report.bytes_present)} there"] if report.bytes_present else []),
+        *([f"{size(report.bytes_mounted)} mounted"] if report.bytes_mounted else []),
+    ]
+    rows = [
+        ("artifact", report.artifact_id),
+        ("form", report.form),
+        ("base", report.base),
+        ("tags", ", ".join(report.tags)),
+        ("size", f"{size(report.bytes)} in {count(report.layers, 'layer')}"),
+        ("sent", ", ".join([size(report.bytes_sent), *had])),
+    ]
+    added = count(report.attestations, "attestation")
+    return [Heading(report.reference, f"pushed, with {added}"), Facts(rows)]
 
 
 def merge_view(report: MergeReport) -> Sheet:
