@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -62,7 +63,8 @@ class Shop:
         content = changed if isinstance(changed, bytes) else json.dumps(document).encode()
         media_type = repo.manifests[self.digest][0]
         digest = digest_of(content)
-        repo.manifests[digest] = (media_type, content)
+        stated = re.search(rb'"mediaType": "([^"]*index[^"]*)"', content)
+        repo.manifests[digest] = (stated[1].decode() if stated else media_type, content)
         repo.tags[tag] = digest
         for kind, other in list(repo.manifests.values()):
             referrer = json.loads(other) if kind == media_type and other != content else {}

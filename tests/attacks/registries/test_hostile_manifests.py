@@ -20,7 +20,7 @@ from shops import Shop, as_before, shop
 import aotc
 
 Json = Any
-FILEPATH = "org.cncf.model.filepath"
+FILEPATH, TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
 RAW = "application/vnd.cncf.model.weight.v1.raw"
 
 
@@ -47,7 +47,7 @@ def tarred(manifest: Json) -> Json:
 
 
 def path_of(path: str) -> Callable[[Json], object]:
-    return lambda manifest: raw(manifest)["annotations"].update({FILEPATH: path})
+    return lambda manifest: raw(manifest).update(annotations={FILEPATH: path, TITLE: path})
 
 
 def of_layer(**fields: Any) -> Callable[[Json], object]:
@@ -61,66 +61,71 @@ ROWS: dict[str, tuple[Callable[[Json], object], str]] = {
             mediaType="application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
             urls=["http://127.0.0.1:1/elsewhere"],
         ),
-        "?",
+        "AOTC-I211",
     ),
-    "a layer that is fetched elsewhere": (of_layer(urls=["http://127.0.0.1:1/elsewhere"]), "?"),
-    "a layer of an unknown type": (of_layer(mediaType="application/x-new"), "?"),
+    "a layer that is fetched elsewhere": (
+        of_layer(urls=["http://127.0.0.1:1/elsewhere"]),
+        "AOTC-I211",
+    ),
+    "a layer of an unknown type": (of_layer(mediaType="application/x-new"), "AOTC-I211"),
     "a layer compressed by zstd": (
         of_layer(mediaType="application/vnd.cncf.model.weight.v1.tar+zstd"),
-        "?",
+        "AOTC-I211",
     ),
     "a layer compressed by gzip": (
         of_layer(mediaType="application/vnd.oci.image.layer.v1.tar+gzip"),
-        "?",
+        "AOTC-I211",
     ),
     "twenty thousand layers": (
         lambda manifest: manifest["layers"].extend(
             {**raw(manifest), "annotations": {FILEPATH: f"p/{number}"}} for number in range(20_000)
         ),
-        "?",
+        "AOTC-I206",
     ),
     "two layers of one path": (
         lambda manifest: manifest["layers"].append(dict(raw(manifest))),
-        "?",
+        "AOTC-I213",
     ),
     "two paths that differ by case": (
         lambda manifest: manifest["layers"].append(
             {
                 **raw(manifest),
-                "annotations": {FILEPATH: raw(manifest)["annotations"][FILEPATH].upper()},
+                "annotations": {
+                    FILEPATH: raw(manifest)["annotations"][FILEPATH].replace("weights", "Weights")
+                },
             }
         ),
-        "?",
+        "AOTC-I213",
     ),
-    "a path out of the folder": (path_of("../../outside.bin"), "?"),
-    "a path from the root": (path_of("/etc/outside.bin"), "?"),
-    "a path out of the folder, later": (path_of("payload/../../outside.bin"), "?"),
-    "a path that Windows reads otherwise": (path_of("payload\\..\\..\\outside.bin"), "?"),
-    "an empty path": (path_of(""), "?"),
-    "a path with a NUL": (path_of("payload/a\0b"), "?"),
-    "a path of many levels": (path_of("/".join(["payload", *"abcdefghijklmnop"])), "?"),
-    "a layer without a path": (lambda manifest: raw(manifest).pop("annotations"), "?"),
-    "annotations that are no texts": (of_layer(annotations={FILEPATH: 1}), "?"),
-    "a size that is too large": (lambda m: raw(m).update(size=raw(m)["size"] + 1), "?"),
-    "a size that is too small": (lambda m: raw(m).update(size=raw(m)["size"] - 1), "?"),
-    "a size of petabytes": (of_layer(size=1 << 60), "?"),
-    "a negative size": (of_layer(size=-1), "?"),
-    "a size that is text": (of_layer(size="300000"), "?"),
-    "another digest": (lambda m: raw(m).update(digest=tarred(m)["digest"]), "?"),
-    "a digest of nothing": (of_layer(digest="sha256:" + "0" * 64), "?"),
-    "a digest of a weak hash": (of_layer(digest="md5:" + "0" * 32), "?"),
-    "a digest that is a path": (of_layer(digest="sha256:../../../blobs/x"), "?"),
-    "no layers": (lambda manifest: manifest.update(layers=[]), "?"),
-    "a file too few": (lambda manifest: manifest["layers"].remove(raw(manifest)), "?"),
+    "a path out of the folder": (path_of("../../outside.bin"), "AOTC-I213"),
+    "a path from the root": (path_of("/etc/outside.bin"), "AOTC-I213"),
+    "a path out of the folder, later": (path_of("payload/../../outside.bin"), "AOTC-I213"),
+    "a path that Windows reads otherwise": (path_of("payload\\..\\..\\outside.bin"), "AOTC-I213"),
+    "an empty path": (path_of(""), "AOTC-I213"),
+    "a path with a NUL": (path_of("payload/a\0b"), "AOTC-I213"),
+    "a path of many levels": (path_of("/".join(["payload", *"abcdefghijklmnop"])), "AOTC-I213"),
+    "a layer without a path": (lambda manifest: raw(manifest).pop("annotations"), "AOTC-I213"),
+    "annotations that are no texts": (of_layer(annotations={FILEPATH: 1}), "AOTC-I212"),
+    "a size that is too large": (lambda m: raw(m).update(size=raw(m)["size"] + 1), "AOTC-G005"),
+    "a size that is too small": (lambda m: raw(m).update(size=raw(m)["size"] - 1), "AOTC-G005"),
+    "a size of petabytes": (of_layer(size=1 << 60), "AOTC-I207"),
+    "a negative size": (of_layer(size=-1), "AOTC-I212"),
+    "a size that is text": (of_layer(size="300000"), "AOTC-I212"),
+    "another digest": (lambda m: raw(m).update(digest=tarred(m)["digest"]), "AOTC-G005"),
+    "a digest of nothing": (of_layer(digest="sha256:" + "0" * 64), "AOTC-I201"),
+    "a digest of a weak hash": (of_layer(digest="md5:" + "0" * 32), "AOTC-I212"),
+    "a digest that is a path": (of_layer(digest="sha256:../../../blobs/x"), "AOTC-I212"),
+    "no layers": (lambda manifest: manifest.update(layers=[]), "AOTC-G015"),
+    "a file too few": (lambda manifest: manifest["layers"].remove(raw(manifest)), "AOTC-G006"),
     "a file too many": (
         lambda manifest: manifest["layers"].append(
             {**raw(manifest), "annotations": {FILEPATH: "payload/more.bin"}}
         ),
-        "?",
+        "AOTC-G007",
     ),
     "another artifact type": (
         lambda manifest: manifest.update(artifactType="application/vnd.example+json"),
-        "?",
+        "AOTC-I210",
     ),
     "an index": (
         lambda manifest: json.dumps(
@@ -130,16 +135,19 @@ ROWS: dict[str, tuple[Callable[[Json], object], str]] = {
                 "manifests": [],
             }
         ).encode(),
-        "?",
+        "AOTC-I210",
     ),
-    "no JSON": (lambda manifest: b"<html>", "?"),
-    "a list": (lambda manifest: b"[]", "?"),
-    "nested without end": (lambda manifest: b'{"layers":' * 50_000, "?"),
+    "no JSON": (lambda manifest: b"<html>", "AOTC-I207"),
+    "a list": (lambda manifest: b"[]", "AOTC-I207"),
+    "nested without end": (lambda manifest: b'{"layers":' * 50_000, "AOTC-I207"),
     "one name twice": (
         lambda manifest: json.dumps(manifest).encode()[:-1] + b',"layers":[]}',
-        "?",
+        "AOTC-I207",
     ),
-    "more than 4 MiB": (lambda manifest: manifest.update(annotations={"a": "x" * 5_000_000}), "?"),
+    "more than 4 MiB": (
+        lambda manifest: manifest.update(annotations={"a": "x" * 5_000_000}),
+        "AOTC-I206",
+    ),
 }
 
 
@@ -151,6 +159,7 @@ def test_a_manifest_is_refused(made: Shop, row: str) -> None:
     assert error.code == code, error
     report = aotc.verify(made.reference("bad"), key=made.public)
     assert not report.authentic
+    assert code in {refusal.code for refusal in report.refusals}
 
 
 # Of each: the members of the tar of small files in place of its own, and the code.
@@ -178,14 +187,20 @@ def retarred(made: Shop, *more: tuple[tarfile.TarInfo, bytes]) -> bytes:
 
 
 TARS: dict[str, tuple[tuple[tarfile.TarInfo, bytes], str]] = {
-    "a path out of the folder": (member("../../outside", b"x"), "?"),
-    "a path from the root": (member("/etc/outside", b"x"), "?"),
-    "a symbolic link": (member("payload/l", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "?"),
-    "a hard link": (member("payload/l", type=tarfile.LNKTYPE, linkname="payload/aotc.json"), "?"),
-    "a device": (member("payload/d", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "?"),
-    "a pipe": (member("payload/p", type=tarfile.FIFOTYPE), "?"),
-    "a file twice": (member("payload/aotc.json", b"{}"), "?"),
-    "a file that nobody signed": (member("payload/more.json", b"{}"), "?"),
+    "a path out of the folder": (member("../../outside", b"x"), "AOTC-I214"),
+    "a path from the root": (member("/etc/outside", b"x"), "AOTC-I214"),
+    "a symbolic link": (
+        member("payload/l", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "AOTC-I214",
+    ),
+    "a hard link": (
+        member("payload/l", type=tarfile.LNKTYPE, linkname="payload/aotc.json"),
+        "AOTC-I214",
+    ),
+    "a device": (member("payload/d", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "AOTC-I214"),
+    "a pipe": (member("payload/p", type=tarfile.FIFOTYPE), "AOTC-I214"),
+    "a file twice": (member("payload/aotc.json", b"{}"), "AOTC-I214"),
+    "a file that nobody signed": (member("payload/more.json", b"{}"), "AOTC-I214"),
 }
 
 
@@ -201,7 +216,7 @@ def test_a_tar_is_refused(made: Shop, row: str) -> None:
 def test_a_tar_that_ends_early_is_refused(made: Shop, cut: int) -> None:
     blob = made.add_blob(made.registry.blobs[tarred(made.manifest())["digest"]][:cut])
     made.rewritten(lambda manifest: tarred(manifest).update(blob))
-    assert made.refused().code == "?"
+    assert made.refused().code == "AOTC-I214"
 
 
 @pytest.mark.parametrize("kind", ["raw", "tar"])
@@ -209,4 +224,4 @@ def test_a_bomb_is_not_opened(made: Shop, kind: str) -> None:
     """100 MB of zeros in 100 kB, under a type that says that it is compressed, or does not."""
     blob = made.add_blob(gzip.compress(bytes(100_000_000)))
     made.rewritten(lambda manifest: {"raw": raw, "tar": tarred}[kind](manifest).update(blob))
-    assert made.refused().code == "?"
+    assert made.refused().code == "AOTC-I214"
