@@ -18,6 +18,7 @@ import pytest
 from shops import Shop, as_before, shop
 
 import aotc
+from aotc.base.errors import AotcError
 
 Json = Any
 FILEPATH, TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
@@ -103,18 +104,18 @@ ROWS: dict[str, tuple[Callable[[Json], object], str]] = {
     "a path that Windows reads otherwise": (path_of("payload\\..\\..\\outside.bin"), "AOTC-I213"),
     "an empty path": (path_of(""), "AOTC-I213"),
     "a path with a NUL": (path_of("payload/a\0b"), "AOTC-I213"),
-    "a path of many levels": (path_of("/".join(["payload", *"abcdefghijklmnop"])), "AOTC-I213"),
+    "a path of many levels": (path_of("/".join(["payload", *"abcdefghijklmnop"])), "AOTC-G012"),
     "a layer without a path": (lambda manifest: raw(manifest).pop("annotations"), "AOTC-I213"),
-    "annotations that are no texts": (of_layer(annotations={FILEPATH: 1}), "AOTC-I212"),
-    "a size that is too large": (lambda m: raw(m).update(size=raw(m)["size"] + 1), "AOTC-G005"),
-    "a size that is too small": (lambda m: raw(m).update(size=raw(m)["size"] - 1), "AOTC-G005"),
+    "annotations that are no texts": (of_layer(annotations={FILEPATH: 1}), "AOTC-I207"),
+    "a size that is too large": (lambda m: raw(m).update(size=raw(m)["size"] + 1), "AOTC-I205"),
+    "a size that is too small": (lambda m: raw(m).update(size=raw(m)["size"] - 1), "AOTC-I205"),
     "a size of petabytes": (of_layer(size=1 << 60), "AOTC-I207"),
-    "a negative size": (of_layer(size=-1), "AOTC-I212"),
-    "a size that is text": (of_layer(size="300000"), "AOTC-I212"),
-    "another digest": (lambda m: raw(m).update(digest=tarred(m)["digest"]), "AOTC-G005"),
+    "a negative size": (of_layer(size=-1), "AOTC-I207"),
+    "a size that is text": (of_layer(size="300000"), "AOTC-I207"),
+    "another digest": (lambda m: raw(m).update(digest=tarred(m)["digest"]), "AOTC-I205"),
     "a digest of nothing": (of_layer(digest="sha256:" + "0" * 64), "AOTC-I201"),
-    "a digest of a weak hash": (of_layer(digest="md5:" + "0" * 32), "AOTC-I212"),
-    "a digest that is a path": (of_layer(digest="sha256:../../../blobs/x"), "AOTC-I212"),
+    "a digest of a weak hash": (of_layer(digest="md5:" + "0" * 32), "AOTC-I207"),
+    "a digest that is a path": (of_layer(digest="sha256:../../../blobs/x"), "AOTC-I207"),
     "no layers": (lambda manifest: manifest.update(layers=[]), "AOTC-G015"),
     "a file too few": (lambda manifest: manifest["layers"].remove(raw(manifest)), "AOTC-G006"),
     "a file too many": (
@@ -151,15 +152,23 @@ ROWS: dict[str, tuple[Callable[[Json], object], str]] = {
 }
 
 
+def verified(made: Shop) -> set[str]:
+    """The codes with which verify refuses, or that with which it gives up."""
+    try:
+        report = aotc.verify(made.reference("bad"), key=made.public)
+    except AotcError as error:
+        return {error.code}
+    assert not report.authentic
+    return {refusal.code for refusal in report.refusals}
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_a_manifest_is_refused(made: Shop, row: str) -> None:
     change, code = ROWS[row]
     made.rewritten(change)
     error = made.refused()
     assert error.code == code, error
-    report = aotc.verify(made.reference("bad"), key=made.public)
-    assert not report.authentic
-    assert code in {refusal.code for refusal in report.refusals}
+    assert code in verified(made)
 
 
 # Of each: the members of the tar of small files in place of its own, and the code.
@@ -219,9 +228,9 @@ def test_a_tar_that_ends_early_is_refused(made: Shop, cut: int) -> None:
     assert made.refused().code == "AOTC-I214"
 
 
-@pytest.mark.parametrize("kind", ["raw", "tar"])
-def test_a_bomb_is_not_opened(made: Shop, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "code"), [(raw, "AOTC-G005"), (tarred, "AOTC-I214")])
+def test_a_bomb_is_not_opened(made: Shop, kind: Callable[[Json], Json], code: str) -> None:
     """100 MB of zeros in 100 kB, under a type that says that it is compressed, or does not."""
     blob = made.add_blob(gzip.compress(bytes(100_000_000)))
-    made.rewritten(lambda manifest: {"raw": raw, "tar": tarred}[kind](manifest).update(blob))
-    assert made.refused().code == "AOTC-I214"
+    made.rewritten(lambda manifest: kind(manifest).update(blob))
+    assert made.refused().code == code
