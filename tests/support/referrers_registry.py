@@ -153,7 +153,9 @@ class _Server(ThreadingHTTPServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
         if self.context is not None:
             # Here, as this is the thread of the connection.
-            request = self.context.wrap_socket(request, server_side=True)
+            with self.context.wrap_socket(request, server_side=True) as secured:
+                super().finish_request(secured, client_address)
+            return
         super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
