@@ -69,17 +69,16 @@ def pushed(
     artifact = build_artifact(folder / "a.aotc", load_private(private), padding=70_000)
     with docker_registry(folder / "registry") as registry:
         report = aotc.push(artifact, f"oci://{registry.host}/shop/model:1", form=request.param)
-        names = {report.digest: "the manifest"}
-        for digest in registry.blobs():
+        manifest = json.loads(registry.blob_file(report.digest).read_bytes())
+        names = {report.digest: "the manifest", manifest["config"]["digest"]: "the configuration"}
+        for layer in manifest["layers"]:
+            names[layer["digest"]] = f"layer {layer.get('annotations', {})}"
+        for digest in registry.blobs() - set(names):
             content = registry.blob_file(digest).read_bytes()
-            if content[:1] == b"{" and b'"subject"' in content:
-                names[digest] = "a referrer"
-            elif b"image.index" in content:
-                names[digest] = "the index of referrers"
-        for part in json.loads(registry.blob_file(report.digest).read_bytes())["layers"]:
-            names[part["digest"]] = f"layer {part.get('annotations', {})}"
-        for digest in registry.blobs():
-            names.setdefault(digest, "another blob")
+            if b'"dsseEnvelope"' in content:
+                names[digest] = "a bundle"
+            elif content != b"{}":
+                names[digest] = "a referrer" if b'"subject"' in content else "an index"
         yield Kept(registry, f"oci://{registry.host}/shop/model:1", public, names)
 
 
