@@ -77,8 +77,12 @@ def pushed(
             content = registry.blob_file(digest).read_bytes()
             if b'"dsseEnvelope"' in content:
                 names[digest] = "a bundle"
-            elif content != b"{}":
-                names[digest] = "a referrer" if b'"subject"' in content else "an index"
+            elif b'"subject"' in content:
+                names[digest] = "a referrer"
+        # Earlier ones are named by nobody, nor is the empty configuration of referrers read.
+        tag = report.digest.replace(":", "-")
+        (link,) = registry.folder.rglob(f"tags/{tag}/current/link")
+        names[link.read_text()] = "the index of referrers"
         yield Kept(registry, f"oci://{registry.host}/shop/model:1", public, names)
 
 
