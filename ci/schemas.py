@@ -70,6 +70,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "cache-list", CacheListReport),
     ("manifests", "cache-prune", PruneReport),
     ("manifests", "install", InstallReport),
+    ("manifests", "pull", command_reports.PullReport),
     ("manifests", "store-list", StoreListReport),
     ("manifests", "store-prune", StorePruneReport),
     ("manifests", "explain", ExplainReport),

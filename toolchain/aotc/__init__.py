@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         MergeReport,
         ModelCheck,
         PlanRow,
+        PullReport,
         PushReport,
     )
     from aotc.spec.diff_report import AreaDiff, Change, DiffReport
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from aotc.tools.inspect import inspect
     from aotc.tools.learn import profile_learn
     from aotc.tools.merge import merge_artifacts
+    from aotc.tools.pulling import pull
     from aotc.tools.pushing import push
     from aotc.trust.gate import verify
     from aotc.trust.keyless_signing import KeylessSigner
@@ -114,6 +116,7 @@ __all__ = [
     "Profile",
     "PrometheusMetrics",
     "ProvenWhere",
+    "PullReport",
     "PushReport",
     "Refusal",
     "Signer",
@@ -143,6 +146,7 @@ __all__ = [
     "merge_artifacts",
     "printable",
     "profile_learn",
+    "pull",
     "push",
     "to_json",
     "verify",
@@ -190,6 +194,7 @@ _PUBLIC = {
     "Profile": "aotc.spec.profile",
     "PrometheusMetrics": "aotc.runtime.prometheus",
     "ProvenWhere": "aotc.spec.reports",
+    "PullReport": "aotc.spec.command_reports",
     "PushReport": "aotc.spec.command_reports",
     "Refusal": "aotc.spec.reports",
     "Signer": "aotc.spec.trust_policy",
@@ -218,6 +223,7 @@ _PUBLIC = {
     "merge_artifacts": "aotc.tools.merge",
     "printable": "aotc.base.text",
     "profile_learn": "aotc.tools.learn",
+    "pull": "aotc.tools.pulling",
     "push": "aotc.tools.pushing",
     "to_json": "aotc.spec.json",
     "verify": "aotc.trust.gate",

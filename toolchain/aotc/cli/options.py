@@ -174,7 +174,8 @@ Artifact = Annotated[
     typer.Argument(
         metavar="ARTIFACT",
         parser=artifact_path,
-        help="NAME.aotc folder, packed file, or sha256-ID of an artifact in a store",
+        help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or oci://HOST/"
+        "REPOSITORY with :TAG or @sha256:DIGEST",
     ),
 ]
 PlainHttp = Annotated[
@@ -194,7 +195,26 @@ RegistryCa = Annotated[
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder")
 ]
+AttestedArtifact = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder; with --push a reference"
+    ),
+]
 
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="oci://HOST/REPOSITORY:TAG, or @sha256:DIGEST; oci:// may be left out",
+    ),
+]
+Push = Annotated[
+    bool,
+    typer.Option(
+        "--push", help="ARTIFACT is an oci:// reference: add the attestation to it in the registry"
+    ),
+]
 Trust = Annotated[
     Path | None,
     typer.Option(

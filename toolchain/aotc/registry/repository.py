@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+from urllib.parse import urlencode
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.records import record
@@ -308,7 +309,9 @@ class Repository:
 
         Raises AOTC-I206 for more than 1,000 of them, or 100 pages.
         """
-        query = f"?artifactType={artifact_type}" if artifact_type is not None else ""
+        query = (
+            f"?{urlencode({'artifactType': artifact_type})}" if artifact_type is not None else ""
+        )
         url: str | None = f"{self._base}/referrers/{digest}{query}"
         found: dict[str, Descriptor] = {}
         pages = 0

@@ -597,6 +597,28 @@ class InstallReport:
 
 
 @record
+class PullReport:
+    """`aotc pull --json`: an artifact of a registry that is here now, verified."""
+
+    schema: Literal["aotc.pull/1"] = "aotc.pull/1"
+    reference: Annotated[str, "as it was given, with oci://"]
+    origin: Annotated[str, "HOST/REPOSITORY@DIGEST: what a tag was resolved to, once"]
+    artifact_id: Sha256
+    name: str
+    store: Annotated[str, "folder of the store; empty: it was pulled into an output"] = ""
+    path: Annotated[str, "folder of the store's entry, or the output: a folder or a packed file"]
+    pulled: Annotated[
+        bool, "true: fetched now; false: the store had it, and its digests were checked again"
+    ]
+    attestations: Annotated[tuple[str, ...], "bundles that were added to the store's entry"] = ()
+    bytes: Annotated[int, "of the payload, without aotc.json"]
+    bytes_fetched: Annotated[int, "of these, from the registry"]
+    bytes_present: Annotated[int, "of these, left by an earlier pull that ended halfway"] = 0
+    findings: tuple[Finding, ...] = ()
+    seconds: float
+
+
+@record
 class StoreEntry:
     """One artifact of a store, not verified."""
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 Form = Literal["modelpack", "image"]
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 EMPTY_TYPE: Final = "application/vnd.oci.empty.v1+json"
 EMPTY: Final = b"{}"
@@ -71,8 +72,8 @@ DSSE: Final = "dsse-envelope"
 ALONE_BYTES: Final = 64 << 10
 # Of files in one tar layer, which is made and read in memory.
 TOGETHER_BYTES: Final = 4 << 20
-# A manifest of 4 MiB holds as many; containerd and Docker take 127 layers of an image.
-MAX_LAYERS: Final = {"modelpack": 2048, "image": 100}
+# A manifest of 4 MiB holds as many with the longest paths; Docker takes 127 layers of an image.
+MAX_LAYERS: Final = {"modelpack": 1000, "image": 100}
 MAX_BASE_LAYERS: Final = 27
 
 BLOCK: Final = 512

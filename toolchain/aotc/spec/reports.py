@@ -495,6 +495,10 @@ class PolicyDecision:
     rule: Annotated[str, "name of the rule that matches; empty: none or several match"] = ""
     rules: tuple[RuleMatch, ...] = ()
     requirements: tuple[RequirementResult, ...] = ()
+    repository: Annotated[
+        str, "HOST/REPOSITORY that the artifact comes from; empty: not from a registry"
+    ] = ""
+    repositories: Annotated[tuple[str, ...], "patterns of the rule; empty: any repository"] = ()
     qualified: Annotated[
         tuple[str, ...] | None, "variants that may be loaded here, if a rule requires it; None: all"
     ] = None

@@ -122,6 +122,11 @@ def stated_reference(name: str | Path) -> str | None:
     return f"oci://{match[1]}" if match else None
 
 
+def artifact_name(name: str | Path) -> str:
+    """An id, a reference or a path as users write it, also where it is a path already."""
+    return stated_reference(name) or str(name)
+
+
 def artifact_path(name: str | Path) -> Path:
     """`name` as a path that still is an id, a reference or a path, whichever `name` was.
 

@@ -19,6 +19,7 @@ from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.bench_reports import BenchReport, Comparison, HistoryLine, Timing
 from aotc.spec.payload import Finding
+from aotc.spec.versions import artifact_name
 from aotc.tools.bench_comparison import (
     CONFIDENCE,
     Baseline,
@@ -215,7 +216,7 @@ def _measured(
             step("profile the nodes")
             profiled = profile_nodes(ready, inputs, loading.threads)
         line = _line(ready, conditions, timings[ARTIFACT], measured, comparison)
-        report = _report(str(artifact), ready, plan, conditions, measured, timings)
+        report = _report(artifact_name(artifact), ready, plan, conditions, measured, timings)
         report = replace(
             report,
             findings=(*_findings(ready, against), *example.findings()),
@@ -226,7 +227,8 @@ def _measured(
         if trace and profiled is not None:
             artifact_id, when = ready.report.artifact_id, line.measured_at
             facts = {"artifact": artifact_id, "sizes": used_sizes, "time": when}
-            text = bench_trace(str(artifact), sides, measured, plan.streams, profiled, facts)
+            name = artifact_name(artifact)
+            text = bench_trace(name, sides, measured, plan.streams, profiled, facts)
     return report, line, text
 
 

@@ -26,7 +26,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.providers import CPU, GRAPH_OPTION
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import Variant
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path, stated_reference
 from aotc.trust.compatibility import by_preference, error_of, judge, probe_host
 from aotc.trust.container import reread
 from aotc.trust.gate import AuthenticArtifact, authenticate, remember_release
@@ -122,7 +122,7 @@ def export(
         put_in_place(draft, place, kind=EXPORT, force=force, fix=_FIX)
     accepted = authentic.accepted
     return ExportReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=authentic.id,
         output=str(place),
         format=format,
@@ -135,7 +135,9 @@ def export(
             *choice.findings,
             *(
                 found
-                for found in unproven_findings(manifest, path.name, accepted)
+                for found in unproven_findings(
+                    manifest, stated_reference(path) or path.name, accepted
+                )
                 if found.where == f"variant {spec_of(choice.variant)}"
             ),
         ),

@@ -43,8 +43,10 @@ from aotc.spec.variant import Variant
 from aotc.spec.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
+    artifact_name,
     artifact_path,
     stated_id,
+    stated_reference,
 )
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container, reread
@@ -72,7 +74,7 @@ def inspect(
     be read; and for a model I001 to I007, I010, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and _is_model(place):
+    if stated_id(place) is None and stated_reference(place) is None and _is_model(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -153,7 +155,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
     return InspectReport(
         kind="artifact",
-        path=str(opened.path),
+        path=artifact_name(opened.path),
         name=manifest.name,
         source=manifest.source,
         inputs=manifest.inputs,
@@ -183,7 +185,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         findings=(
             *manifest.findings,
-            *unproven_findings(manifest, opened.path.name),
+            *unproven_findings(manifest, stated_reference(opened.path) or opened.path.name),
             *_newer_schema(manifest),
         ),
         problems=(*_unknown_features(manifest), *opened.problems),

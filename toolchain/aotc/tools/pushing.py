@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
@@ -35,12 +35,11 @@ from aotc.spec.versions import artifact_path
 from aotc.trust.container import ArtifactFile, Container
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
 from aotc.trust.opening import identified, open_container, read_manifest
-from aotc.trust.registry_container import attach, put_bytes
+from aotc.trust.registry_container import RegistryContainer, attach, put_bytes
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-FORMS: Final[tuple[str, ...]] = get_args(forms.Form)
 _AT_ONCE: Final = 4
 _BUFFER_BYTES: Final = 1 << 20
 # Of all layers, how many hold several files each.
@@ -127,9 +126,9 @@ def push(
     artifact does, G004 for a malformed attestation, and what `Repository` does.
     """
     started = time.perf_counter()
-    if form not in FORMS:
+    if form not in forms.FORMS:
         what = f"there is no form {form!r}"
-        raise AotcError("AOTC-I027", what, expected=" or ".join(FORMS), found=form)
+        raise AotcError("AOTC-I027", what, expected=" or ".join(forms.FORMS), found=form)
     target = parse_reference(reference)
     if target.digest is not None:
         what = "an artifact is pushed to a repository and tags, not to a digest"
@@ -150,6 +149,8 @@ def push(
         layers = _image_layers(listed, bundles) if image else _model_layers(listed)
         below = _base(base, manifest) if base is not None else None
         total = sum(layer.size for layer in layers)
+        if isinstance(source, RegistryContainer) and source.reference.registry == target.registry:
+            mount_from = (*mount_from, source.reference.repository)
         sender = _Sender(repository, target, source, mount_from, total)
         with Reporter(progress).counting("push", target.repository_name, sender.tally):
             sent = sender.send(layers, below)

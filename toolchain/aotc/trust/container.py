@@ -96,6 +96,10 @@ class Container(ABC):
     """An open artifact; a context manager that closes it."""
 
     root: Path
+    origin: str = ""
+    """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
+    tag: str = ""
+    """The tag that it was opened by, which is resolved once; empty for a digest, and elsewhere."""
     _descriptor: int | None
 
     @property

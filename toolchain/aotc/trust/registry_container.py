@@ -15,7 +15,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import EXIT_NO, AotcError
 from aotc.base.files.folders import ATTESTATIONS, PAYLOAD
 from aotc.base.records import record, replace
 from aotc.registry.descriptors import (
@@ -32,7 +32,7 @@ from aotc.spec.codec import Json
 from aotc.spec.json import canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
 from aotc.spec.payload import CHUNK_BYTES
-from aotc.trust import statements
+from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_DEPTH, MAX_ENTRIES, Container, Listing
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _READ_AT_ONCE_BYTES: Final = 2 * forms.TOGETHER_BYTES
 # What is fetched where single fields of a large model are read.
 _BLOCK_BYTES: Final = 64 << 10
 _MAX_NAMES: Final = 200
+# An attestation that was removed since it was listed is not there.
+_ABSENT: Final = "AOTC-I201"
 
 
 @record(kw_only=False)
@@ -79,6 +81,7 @@ class RegistryContainer(Container):
         self._descriptor = None
         self.manifest, content = self.repository.resolve(reference)
         self.origin = f"{reference.repository_name}@{self.manifest.digest}"
+        self.tag = "" if reference.digest else reference.tag or "latest"
         self.root = Path(f"oci://{self.origin}")
         self._guard = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
@@ -112,6 +115,10 @@ class RegistryContainer(Container):
         if piece is None:
             raise AotcError("AOTC-G006", "a file of the artifact is missing", where=path)
         return RegistryFile(self, piece)
+
+    def pieces(self) -> Mapping[str, StoredPiece]:
+        """Where each file is, by its path."""
+        return dict(self._files)
 
     def fetch(self, blob: Descriptor, offset: int, length: int) -> bytes:
         """A part of a blob, fewer bytes if the registry has fewer."""
@@ -194,11 +201,6 @@ class RegistryContainer(Container):
     # name of another: one of a name that is taken, with other content, gets its digest in its name.
 
     def _add_referrers(self) -> None:
-        known = {
-            hashlib.sha256(self.kept(piece) or b"").hexdigest()
-            for path, piece in self._files.items()
-            if path.startswith(f"{ATTESTATIONS}/")
-        }
         listed = self.repository.referrers(self.manifest.digest, forms.BUNDLE_TYPE)
         if len(listed) > MAX_BUNDLES:
             self._problems.append(
@@ -209,16 +211,28 @@ class RegistryContainer(Container):
             try:
                 name, piece = self._bundle_of(each)
             except AotcError as error:
-                self._problems.append(error)
+                if error.exit_status == EXIT_NO:
+                    self._problems.append(error)
+                elif error.code != _ABSENT:
+                    raise
                 continue
-            digest = piece.blob.digest.removeprefix("sha256:")
-            if digest in known:
+            if self._has_bundle(piece):
                 continue
-            known.add(digest)
             if f"{ATTESTATIONS}/{name}" in self._files:
-                name = f"{name.removesuffix(BUNDLE_SUFFIX)}-{digest[:16]}{BUNDLE_SUFFIX}"
+                name = f"{name.removesuffix(BUNDLE_SUFFIX)}-{_digits(piece.blob)}{BUNDLE_SUFFIX}"
             self._files[f"{ATTESTATIONS}/{name}"] = piece
         self._files = dict(sorted(self._files.items()))
+
+    def _has_bundle(self, piece: StoredPiece) -> bool:
+        """Whether an attestation is there already, as those in a layer of an image are."""
+        return any(
+            each.blob.digest == piece.blob.digest
+            or f"sha256:{hashlib.sha256(self.read(path, each.size)).hexdigest()}"
+            == piece.blob.digest
+            for path, each in self._files.items()
+            if path.startswith(f"{ATTESTATIONS}/")
+            and each.size == piece.size <= dsse.MAX_BUNDLE_BYTES
+        )
 
     def _bundle_of(self, listed: Descriptor) -> tuple[str, StoredPiece]:
         """The name and the content of an attestation."""
@@ -244,7 +258,7 @@ class RegistryContainer(Container):
         if "/" in name or not name.endswith(BUNDLE_SUFFIX) or name_problem(name):
             kind = kind_of(descriptor.annotations.get(forms.BUNDLE_PREDICATE, ""))
             usage = kind.usage if kind is not None else "attestation"
-            name = f"{usage}-{layer.digest[-16:]}{BUNDLE_SUFFIX}"
+            name = f"{usage}-{_digits(layer)}{BUNDLE_SUFFIX}"
         return name, StoredPiece(layer, 0, layer.size)
 
 
@@ -339,6 +353,11 @@ class RegistryFile(RawIOBase):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+
+def _digits(blob: Descriptor) -> str:
+    """The first digits of a digest, which tell one attestation from another."""
+    return blob.digest.removeprefix("sha256:")[:16]
 
 
 def _copy(content: bytes, position: int, view: memoryview) -> int:

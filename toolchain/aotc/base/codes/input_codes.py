@@ -647,6 +647,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The registry has no referrers API, so that attestations stand in an index under a tag; others wrote that "
      "index each time that this one was added.",
      "Try again once the other push has ended."),
+    ("AOTC-I218", "tag was resolved to a digest", FINDING,
+     "The artifact was named by a tag, which whoever may push to the repository can move. It was resolved once, when the "
+     "artifact was opened; all that follows is about the digest that is shown.",
+     "Name the artifact by that digest where each load is to be of the same one: oci://HOST/REPOSITORY@sha256:DIGEST."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -38,6 +38,7 @@ _ROWS: Final = (
     ("target", "target", "List and show targets; describe this host."),
     ("cache", "cache", "List, prune and clear the build cache."),
     ("install", "install", "Verify an artifact into a store, for later loads."),
+    ("pull", "pull", "Fetch an artifact from a registry, verified while it comes."),
     ("store", "store", "List, prune and remove what is in a store."),
     ("pack", "pack", "Pack an artifact into one file."),
     ("unpack", "unpack", "Unpack an artifact into a folder."),

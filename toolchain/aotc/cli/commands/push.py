@@ -16,7 +16,7 @@ app = new_app()
 
 def form_names(incomplete: str) -> list[str]:
     """The forms that an artifact has in a registry."""
-    from aotc.tools.pushing import FORMS
+    from aotc.spec.registry_forms import FORMS
 
     return [name for name in FORMS if name.startswith(incomplete)]
 

@@ -1,4 +1,4 @@
-"""What `aotc install`, `store`, `cache`, `pack`, `unpack`, `push`, `export` and `merge` show."""
+"""What `aotc install`, `pull`, `push`, `store`, `cache`, `pack`, `export` and `merge` show."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from aotc.spec.command_reports import (
     MergeReport,
     PackReport,
     PruneReport,
+    PullReport,
     PushReport,
     StoreListReport,
     StorePruneReport,
@@ -42,6 +43,27 @@ def install_view(report: InstallReport) -> Sheet:
         ("size", size(report.bytes)),
         ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
     ]
+    return [
+        Heading(f"artifact {report.name}", status),
+        Facts(rows),
+        findings_table(report.findings),
+    ]
+
+
+def pull_view(report: PullReport) -> Sheet:
+    """What was pulled, from which digest, and where it is."""
+    here = f", {size(report.bytes_present)} were here already" if report.bytes_present else ""
+    added = count(len(report.attestations), "attestation")
+    rows = [
+        ("artifact", report.artifact_id),
+        ("from", f"oci://{report.origin}"),
+        ("store", report.store),
+        ("at", "" if report.store else report.path),
+        ("size", size(report.bytes)),
+        ("fetched", f"{size(report.bytes_fetched)}{here}"),
+        ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
+    ]
+    status = "pulled" if report.pulled else "was there, and is as it was verified"
     return [
         Heading(f"artifact {report.name}", status),
         Facts(rows),

@@ -111,14 +111,15 @@ def _take(
     trust_store: bool,
     started: float,
 ) -> StoredArtifact:
-    for system in candidates:
-        with open_container(artifact_place) as source:
+    # A tag is resolved when it is opened, so what is opened is what all of this is about.
+    with open_container(artifact_place) as source:
+        for system in candidates:
             found = _safe_entry(system, identity_of(source))
             if found is None:
                 continue
             if not found.shared or (may_write(system.owner) and not trust_store):
                 found.hold.close()
-                return Store(system.root).install(artifact_place, trust, reads=reads)
+                return Store(system.root).install_from(source, trust, reads=reads)
             try:
                 return _authenticate_unhashed(found, source, trust, reads, started)
             except BaseException as error:
@@ -127,7 +128,7 @@ def _take(
                     raise
                 if system.stated or (store is not None and not os.access(system.root, os.W_OK)):
                     raise _damage_error(found.path, error) from None
-    return Store(store).install(artifact_place, trust, reads=reads)
+        return Store(store).install_from(source, trust, reads=reads)
 
 
 def _candidates(store: str | Path | None, *, trust_store: bool) -> Iterator[SystemStore]:

@@ -94,51 +94,60 @@ class Store:
         is damaged and the source is refused too, R007 if the store cannot be written, R016 if
         others may change it.
         """
+        with open_container(Path(path)) as source:
+            return self.install_from(source, keys, reads=reads, durable=durable)
+
+    def install_from(
+        self,
+        source: Container,
+        keys: Trust | Iterable[TrustedKey],
+        *,
+        reads: Reads | None = None,
+        durable: bool = False,
+    ) -> StoredArtifact:
+        """The same for an artifact that is open."""
         started = time.perf_counter()
         trust = Trust.of(keys)
         try:
             require_safe(self.root)
         except OSError as error:
             raise unwritable(error, self.root) from None
-        with open_container(Path(path)) as source:
-            entry = self.entry(identity_of(source))
-            damage: AotcError | None = None
-            entry_hold = hold(entry)
-            if entry_hold is not None:
-                try:
-                    require_ours(entry, entry_hold)
-                    with FolderContainer(entry) as copy:
-                        authentic = authenticate(
-                            copy, trust, attestations=source, files_to_read=reads
-                        )
-                    return stored_artifact(entry, authentic, entry_hold, started)
-                except AotcError as error:
-                    entry_hold.close()
-                    if not is_damage(error):
-                        raise
-                    damage = error
-                except BaseException:
-                    entry_hold.close()
-                    raise
-            # A load that finds its artifact does not import what writes to a store.
-            from aotc.runtime.store.publication import Publication
-
-            publication = Publication(self.root, self._mode)
+        entry = self.entry(identity_of(source))
+        damage: AotcError | None = None
+        entry_hold = hold(entry)
+        if entry_hold is not None:
             try:
-                authentic, entry_hold = publication.install(source, trust, durable=durable)
+                require_ours(entry, entry_hold)
+                with FolderContainer(entry) as copy:
+                    authentic = authenticate(copy, trust, attestations=source, files_to_read=reads)
+                return stored_artifact(entry, authentic, entry_hold, started)
             except AotcError as error:
-                if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
-                    # Without write access the copy cannot be replaced: report its damage.
-                    raise damage from None
-                if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
+                entry_hold.close()
+                if not is_damage(error):
                     raise
-                raise AotcError(
-                    "AOTC-R006",
-                    "the store's copy is damaged, and the source is refused too",
-                    where=str(entry),
-                    found=damage.line(),
-                    also=(damage, error),
-                ) from None
+                damage = error
+            except BaseException:
+                entry_hold.close()
+                raise
+        # A load that finds its artifact does not import what writes to a store.
+        from aotc.runtime.store.publication import Publication
+
+        publication = Publication(self.root, self._mode)
+        try:
+            authentic, entry_hold = publication.install(source, trust, durable=durable)
+        except AotcError as error:
+            if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
+                # Without write access the copy cannot be replaced: report its damage.
+                raise damage from None
+            if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
+                raise
+            raise AotcError(
+                "AOTC-R006",
+                "the store's copy is damaged, and the source is refused too",
+                where=str(entry),
+                found=damage.line(),
+                also=(damage, error),
+            ) from None
         return stored_artifact(
             self.entry(authentic.id), authentic, entry_hold, started, from_store=False
         )

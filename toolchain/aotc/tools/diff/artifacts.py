@@ -24,6 +24,7 @@ from aotc.spec.diff_report import (
     VariantPair,
 )
 from aotc.spec.reports import Refusal
+from aotc.spec.versions import artifact_name
 from aotc.tools.diff import areas, models
 from aotc.tools.diff.answers import compared_answers, exactness_of
 from aotc.tools.diff.graphs import (
@@ -164,7 +165,7 @@ def _described(artifact: ArtifactContents) -> ComparedArtifact:
     if is_model(artifact):
         return ComparedArtifact(
             kind="model",
-            path=str(artifact.path),
+            path=artifact_name(artifact.path),
             name=artifact.manifest.name,
             artifact_id="",
             manifest="",
@@ -172,7 +173,7 @@ def _described(artifact: ArtifactContents) -> ComparedArtifact:
             sha256=artifact.manifest.source.sha256,
         )
     return ComparedArtifact(
-        path=str(artifact.path),
+        path=artifact_name(artifact.path),
         name=artifact.manifest.name,
         artifact_id=artifact.artifact_id,
         manifest=artifact.manifest.schema,
