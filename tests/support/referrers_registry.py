@@ -14,7 +14,7 @@ import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -81,6 +81,7 @@ class ReferrersRegistry:
         self.uploads: dict[str, bytearray] = {}
         self.faults: list[Fault] = []
         self.asked: list[Asked] = []
+        self.connections = 0
         self.lock = threading.RLock()
         # What a registry may have, or not.
         self.referrers_api = True
@@ -151,12 +152,12 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext | None = None
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        if self.context is not None:
-            # Here, as this is the thread of the connection.
-            with self.context.wrap_socket(request, server_side=True) as secured:
-                super().finish_request(secured, client_address)
+        if self.context is None:
+            super().finish_request(request, client_address)
             return
-        super().finish_request(request, client_address)
+        # Here, as this is the thread of the connection.
+        with self.context.wrap_socket(request, server_side=True) as encrypted:
+            super().finish_request(encrypted, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that leaves is no news."""
@@ -180,6 +181,17 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
         except (ConnectionError, ssl.SSLError):
             self.close_connection = True
+
+    def setup(self) -> None:
+        super().setup()
+        with self.registry.lock:
+            self.registry.connections += 1
+
+    def finish(self) -> None:
+        # Of a client that has left, each of the two fails to close.
+        for file in (self.wfile, self.rfile):
+            with suppress(OSError):
+                file.close()
 
     def do(self) -> None:
         registry, asked = self.registry, f"{self.command} {self.path}"

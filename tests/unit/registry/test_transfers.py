@@ -5,10 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from referrers_registry import ReferrersRegistry
+from registries import log_in
 
+from aotc.base.errors import AotcError
 from aotc.registry.descriptors import MANIFEST, Descriptor
 from aotc.registry.references import parse_reference
 from aotc.registry.repository import Repository, Stored
@@ -94,9 +100,58 @@ def test_referrers_are_added_and_found_by_type(host: str) -> None:
     assert repository.referrers(subject.digest) == ()
     first, second = (
         repository.put_manifest(manifest(f"application/x-{kind}", subject=subject), MANIFEST)
-        for kind in ("first", "second")
+        for kind in ("first", "second+json")
     )
     # Once more is nothing new.
     repository.put_manifest(manifest("application/x-first", subject=subject), MANIFEST)
     assert repository.referrers(subject.digest) == (first, second)
-    assert repository.referrers(subject.digest, "application/x-second") == (second,)
+    # The query of an address reads '+' as a blank.
+    assert repository.referrers(subject.digest, "application/x-second+json") == (second,)
+
+
+def test_one_connection_is_used_for_all(ours: ReferrersRegistry) -> None:
+    repository = Repository(parse_reference(f"{ours.host}/a:1"))
+    blob, _ = put(repository, LARGE)
+    put(repository, b"{}")
+    repository.put_manifest(manifest("application/x-test", blob), MANIFEST, "1")
+    found, _ = repository.resolve(repository.reference)
+    repository.referrers(found.digest)
+    repository.read_blob(blob, len(LARGE))
+    stream = repository.open_blob(blob, 10, 100)
+    assert stream.readinto(memoryview(bytearray(100))) == 100
+    assert repository.has_blob(blob.digest)
+    assert ours.connections == 1
+    # What is not read to its end is not waited for.
+    stream = repository.open_blob(blob)
+    stream.readinto(memoryview(bytearray(100)))
+    stream.close()
+    assert repository.has_blob(blob.digest)
+    assert ours.connections == 2
+
+
+def test_several_threads_share_a_login(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "bearer"
+    monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "docker", ours.host)))
+    repository = Repository(parse_reference(f"{ours.host}/a"))
+    with ThreadPoolExecutor(4) as threads:
+        stored = list(threads.map(lambda n: put(repository, bytes([n]) * 1000), range(20)))
+        read = list(threads.map(lambda item: repository.read_blob(item[0], 1000), stored))
+    assert read == [bytes([n]) * 1000 for n in range(20)]
+    assert sorted(ours.tokens.values(), key=len) == [
+        {"repository:a:pull"},
+        {"repository:a:pull,push"},
+    ]
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "aotc.registry.connection", raising=False)
+    monkeypatch.setitem(sys.modules, "requests", None)
+    with pytest.raises(AotcError) as caught:
+        Repository(parse_reference("ghcr.io/a"))
+    assert (caught.value.code, caught.value.what) == (
+        "AOTC-I019",
+        "a registry needs the package requests",
+    )
+    assert "'.[oci]'" in caught.value.fix

@@ -24,6 +24,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
+    InvalidHeader,
     LocationParseError,
     NewConnectionError,
     ProxyError,
@@ -31,6 +32,7 @@ from urllib3.exceptions import (
 )
 
 from aotc.base.errors import AotcError
+from aotc.base.files.failures import translated_errors
 from aotc.base.interruptions import stop_if_interrupted
 from aotc.registry.credentials import Credentials
 from aotc.registry.descriptors import MAX_MANIFEST, read_document
@@ -40,14 +42,20 @@ CA_VARIABLE: Final = "AOTC_OCI_CA"
 
 ATTEMPTS: Final = 6
 """How often something is tried that fails for now."""
-# To connect, and between two pieces of an answer; in seconds.
-_TIMEOUT: Final = (10.0, 60.0)
+# To connect, or to send a block; and between two pieces of an answer; in seconds.
+_TIMEOUT: Final = (30.0, 60.0)
 _LONGEST_PAUSE: Final = 60.0
 _FIRST_PAUSE: Final = 0.5
 _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MAX_REDIRECTS: Final = 5
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 256 << 10
+_UNREACHED: Final = (NewConnectionError, ConnectTimeoutError, ProxyError)
+_INVALID: Final = (
+    *(InvalidHeader, LocationParseError, UnicodeError),
+    *(requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema),
+    requests.exceptions.InvalidHeader,
+)
 # Docker's own registry answers under another name than it is called.
 _DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _USE_PLAIN_HTTP: Final = (
@@ -77,7 +85,7 @@ class Part:
 
     def __iter__(self) -> Iterator[bytes]:
         self.sent = 0
-        with self._opened() as file:
+        with translated_errors(), self._opened() as file:
             if self._offset and file.seekable():
                 file.seek(self._offset)
             else:
@@ -162,25 +170,11 @@ class Connection:
 
     def checked_address(self, base: str, location: str) -> str:
         """Where a redirect from `base` leads, or content is to be sent; raises AOTC-I203."""
-        target = urljoin(base, location)
-        old, new = urlsplit(base), urlsplit(target)
-        problem = ""
         try:
-            moved = _origin(new) != _origin(old)
+            target = urljoin(base, location)
+            problem = self._problem(urlsplit(base), urlsplit(target))
         except ValueError:
-            moved, problem = True, "no valid address"
-        if problem:
-            pass
-        elif new.scheme not in ("http", "https") or not new.hostname:
-            problem = "no address of HTTP"
-        elif new.username is not None:
-            problem = "an address with a login"
-        elif moved and old.scheme == "https" and new.scheme == "http":
-            problem = "plain HTTP, from HTTPS"
-        elif moved and new.scheme == "http" and not self._speaks_plain_http(new.netloc):
-            problem = "plain HTTP on another host"
-        elif moved and _is_internal(new.hostname) and not _is_internal(str(old.hostname)):
-            problem = "a host of this machine"
+            target, problem = location, "no valid address"
         if problem:
             raise AotcError(
                 "AOTC-I203",
@@ -190,6 +184,22 @@ class Connection:
             )
         return target
 
+    def _problem(self, old: SplitResult, new: SplitResult) -> str:
+        """What keeps a request from going on elsewhere; empty: nothing."""
+        if new.scheme not in ("http", "https") or not new.hostname:
+            return "no address of HTTP"
+        if new.username is not None:
+            return "an address with a login"
+        if _origin(new) == _origin(old):
+            return ""
+        if old.scheme == "https" and new.scheme == "http":
+            return "plain HTTP, from HTTPS"
+        if new.scheme == "http" and not self._speaks_plain_http(new.netloc):
+            return "plain HTTP on another host"
+        if _is_internal(new.hostname) and not _is_internal(str(old.hostname)):
+            return "a host of this machine or its network"
+        return ""
+
     def refusal(self, response: requests.Response, method: str, url: str) -> AotcError:
         """The reason that a status is; the answer is closed."""
         status = response.status_code
@@ -198,13 +208,15 @@ class Connection:
                 self._session.read_whole(response)
         response.close()
         code, what = "AOTC-I202", f"{self.registry} refuses {method}"
+        expected = ""
         if status in (401, 403):
             code, what = "AOTC-I199", f"{self.registry} does not allow {method}"
+            expected = self._credentials.described()
         elif status == 404:
             code, what = "AOTC-I201", f"{self.registry} does not have it"
         elif status in _PASSING:
             what = f"{self.registry} cannot answer now"
-        return AotcError(code, what, where=shown(url), found=_told(response))
+        return AotcError(code, what, where=shown(url), expected=expected, found=_told(response))
 
     def _followed(
         self,
@@ -215,7 +227,6 @@ class Connection:
         body: bytes | Part | None,
         stream: bool,
     ) -> requests.Response:
-        headers = {"Accept-Encoding": "identity", "User-Agent": "aotc", **headers}
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._authorized(method, url, access, headers, body, stream)
             location = response.headers.get("Location")
@@ -259,9 +270,9 @@ class Connection:
             if response.status_code != 401:
                 return response
             challenge = response.headers.get("WWW-Authenticate", "")
-            refusal = self.refusal(response, method, url)
             if not self._credentials.log_in(challenge, access, self.base, used=login):
-                raise refusal
+                raise self.refusal(response, method, url)
+            response.close()
         raise AssertionError("the last attempt returns or raises")
 
     def _speaks_plain_http(self, host: str) -> bool:
@@ -277,6 +288,7 @@ class _Session(requests.Session):
         super().__init__()
         self.verify = verify
         self.trust_env = proxies
+        self.headers.update({"Accept-Encoding": "identity", "User-Agent": "aotc"})
         # Else those of ~/.netrc replace ours.
         self.auth = _as_it_is
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
@@ -337,6 +349,8 @@ class _Session(requests.Session):
 
     def read_whole(self, response: requests.Response) -> None:
         """Read an answer's body of at most 4 MiB; raises AOTC-I206 for more, and `Cut`."""
+        if response._content is not False:
+            return
         parts, size = [], 0
         with errors_as_reasons(str(response.url)):
             while block := response.raw.read(_BLOCK, decode_content=False):
@@ -381,13 +395,12 @@ def errors_as_reasons(url: str, *, reached: bool = True) -> Iterator[None]:
                 fix=_USE_PLAIN_HTTP,
             )
             raise reason from None
-        if any(isinstance(cause, LocationParseError | UnicodeError) for cause in causes) or (
+        if any(isinstance(cause, _INVALID) for cause in causes) or (
             isinstance(error, ValueError) and not isinstance(error, requests.RequestException)
         ):
             reason = AotcError("AOTC-I207", "No valid address or answer", where=where, found=text)
             raise reason from None
-        unreached = (NewConnectionError, ConnectTimeoutError, ProxyError)
-        if any(isinstance(cause, unreached) for cause in causes):
+        if any(isinstance(cause, _UNREACHED) for cause in causes):
             reason = AotcError("AOTC-I197", f"{host} cannot be reached", where=where, found=text)
             raise (Cut(reason) if reached else reason) from None
         reason = AotcError("AOTC-I204", f"The connection to {host} ended", where=where, found=text)
@@ -405,7 +418,10 @@ def pause(attempt: int, asked: float | None = None) -> None:
 
 def shown(url: str) -> str:
     """An address without what may be a password in it: signed addresses have theirs at the end."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url[:100]
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
@@ -473,7 +489,7 @@ def _told(response: requests.Response) -> str:
     text = f"{response.status_code} {response.reason or ''}".strip()
     if (wait := response.headers.get("Retry-After")) and response.status_code in _PASSING:
         text += f", to be tried again after {wait[:40]}"
-    content = getattr(response, "_content", None)
+    content = response._content
     if not content:
         return text
     try:

@@ -26,11 +26,13 @@ import requests
 
 from aotc.base.errors import AotcError
 from aotc.registry.descriptors import read_document
-from aotc.spec.codec import Json
+from aotc.spec.codec import Json, ParseError
+from aotc.spec.json import strict_json
 
 _CONFIG_VARIABLE: Final = "DOCKER_CONFIG"
 _CONTENT_VARIABLE: Final = "DOCKER_AUTH_CONFIG"
 _MAX_CONFIG: Final = 1 << 20
+_MAX_CHALLENGE: Final = 4096
 # The user name under which helpers give an identity token.
 _TOKEN_USER: Final = "<token>"  # noqa: S105 - no password
 
@@ -56,6 +58,13 @@ class Credentials:
         """The header `Authorization` for an access; None where none was asked for yet."""
         return self._headers.get(access)
 
+    def described(self) -> str:
+        """What there is to log in with, for people; says nothing of it."""
+        if self._login is None:
+            return ""
+        what = "a login" if self._login.basic or self._login.identity_token else "no login"
+        return f"the registry to accept what docker's configuration has for it: {what}"
+
     def log_in(self, challenge: str, access: str, base: str, used: str | None) -> bool:
         """Answer a challenge (`WWW-Authenticate`); False where there is nothing else to try.
 
@@ -68,6 +77,8 @@ class Credentials:
                 return True
             if self._login is None:
                 self._login = _DockerLogin(self._registry, self._session, self._verify)
+            # oras takes the square of the length to read what is none.
+            challenge = challenge[:_MAX_CHALLENGE]
             scheme = challenge.partition(" ")[0].lower()
             if scheme == "basic":
                 header = f"Basic {self._login.basic}" if self._login.basic else None
@@ -107,9 +118,7 @@ class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
     def __init__(self, registry: str, session: requests.Session, verify: str | bool) -> None:
         super().__init__()
         self.session, self._tls_verify = session, verify
-        self.identity_token = self.registry_token = ""
-        document, where = _docker_configuration()
-        self._auth_config = _checked(document, where)
+        self._auth_config, where = _docker_configuration()
         # docker finds a login under the names of other days, too.
         auths: dict[str, Any] = self._auth_config["auths"]
         for name in (registry, f"https://{registry}", f"http://{registry}"):
@@ -117,9 +126,9 @@ class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
                 if registry not in auths and key in auths:
                     auths[registry] = auths[key]
         entry = auths.get(registry) or {}
-        self.identity_token = str(entry.get("identitytoken") or "")
-        self.registry_token = str(entry.get("registrytoken") or "")
-        if not entry.get("auth") and (entry.get("username") and entry.get("password")):
+        self.identity_token: str = entry.get("identitytoken", "")
+        self.registry_token: str = entry.get("registrytoken", "")
+        if not entry.get("auth") and entry.get("username") and entry.get("password"):
             auths[registry] = {
                 "auth": oras.auth.utils.get_basic_auth(entry["username"], entry["password"])
             }
@@ -186,33 +195,41 @@ class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
             raise _unreadable(where, "a login that is not base64 of USER:PASSWORD") from None
 
 
-def _docker_configuration() -> tuple[bytes, str]:
-    """The text of docker's configuration, and where it stands; `{}` where there is none."""
-    if content := os.environ.get(_CONTENT_VARIABLE):
-        return content.encode("utf-8", "surrogateescape"), _CONTENT_VARIABLE
-    folder = os.environ.get(_CONFIG_VARIABLE) or Path("~/.docker").expanduser()
-    path = Path(folder) / "config.json"
+def _docker_configuration() -> tuple[dict[str, Any], str]:
+    """docker's configuration, and where it stands; a variable's logins come before a file's."""
+    folder = os.environ.get(_CONFIG_VARIABLE) or os.path.expanduser("~/.docker")  # noqa: PTH111
+    where = str(Path(folder) / "config.json")
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_CONFIG + 1), str(path)
+        # Without a home folder the name stays, and there is no such file.
+        with Path(where).open("rb") as file:
+            content = file.read(_MAX_CONFIG + 1)
     except (FileNotFoundError, NotADirectoryError):
-        return b"{}", str(path)
+        content = b"{}"
     except OSError as error:
-        raise _unreadable(str(path), error.strerror or str(error)) from None
+        raise _unreadable(where, error.strerror or str(error)) from None
+    found = _checked(content, where)
+    if stated := os.environ.get(_CONTENT_VARIABLE):
+        content = stated.encode("utf-8", "surrogateescape")
+        found["auths"] = {**found["auths"], **_checked(content, _CONTENT_VARIABLE)["auths"]}
+        where = f"{_CONTENT_VARIABLE} or {where}"
+    return found, where
 
 
 def _checked(content: bytes, where: str) -> dict[str, Any]:
     """What oras reads of the configuration, of the types that it takes them to be."""
     try:
-        document = json.loads(content) if len(content) <= _MAX_CONFIG else None
-    except (ValueError, RecursionError) as error:
+        document = strict_json(content, limit=_MAX_CONFIG)
+    except ParseError as error:
         raise _unreadable(where, str(error)) from None
     if not isinstance(document, dict):
-        raise _unreadable(where, "no JSON object, or one of more than 1 MiB")
+        raise _unreadable(where, "no JSON object")
     auths, helpers = document.get("auths") or {}, document.get("credHelpers") or {}
     store = document.get("credsStore") or ""
     if not isinstance(auths, dict) or not all(isinstance(row, dict) for row in auths.values()):
         raise _unreadable(where, "'auths' is no object of objects")
+    texts = ("auth", "username", "password", "identitytoken", "registrytoken")
+    if not all(isinstance(row.get(name, ""), str) for row in auths.values() for name in texts):
+        raise _unreadable(where, "'auths' has a login that is no text")
     if not isinstance(helpers, dict) or not all(isinstance(row, str) for row in helpers.values()):
         raise _unreadable(where, "'credHelpers' is no object of texts")
     if not isinstance(store, str) or any("/" in name for name in (store, *helpers.values())):

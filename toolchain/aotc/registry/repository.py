@@ -285,7 +285,7 @@ class Repository:
         These are repositories of this registry.  `told` is called with the number of bytes as they
         are sent.  An upload that was cut goes on from where the registry has it.
         """
-        from aotc.registry.uploads import mounted, upload
+        from aotc.registry.uploads import upload
 
         present = self._blob_length(digest)
         if present not in (None, "", str(size)):
@@ -299,10 +299,10 @@ class Repository:
         if present is not None:
             return Stored(how="present")
         sources = [name for name in mount_from if name != self.reference.repository]
-        if any(mounted(self._connection, self._base, digest, source) for source in sources):
-            return Stored(how="mounted")
-        sent = upload(self._connection, self._base, digest, size, opened, told)
-        return Stored(how="sent", sent=sent)
+        sent = upload(
+            self._connection, self._base, digest, size, opened, mount_from=sources, told=told
+        )
+        return Stored(how="mounted") if sent is None else Stored(how="sent", sent=sent)
 
     def referrers(self, digest: str, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """What refers to a manifest, by the referrers API or the fallback tag; none is verified.
@@ -341,10 +341,6 @@ class Repository:
             url = self._connection.checked_address(url, more) if more else None
         return tuple(found.values())
 
-    def annotations_of(self, content: bytes) -> Mapping[str, str]:
-        """The annotations of a manifest."""
-        return read_annotations(read_document(content, "a manifest"), "a manifest")
-
     def _manifest(self, name: str) -> tuple[Descriptor, bytes] | None:
         """What a tag or digest names; None where there is nothing."""
         url = f"{self._base}/manifests/{name}"
@@ -359,8 +355,9 @@ class Repository:
             _check_digest(content, name, url)
         _check_told(response, digest, url)
         document = read_document(content, url)
-        sent_as = response.headers.get("Content-Type", "").partition(";")[0].strip()
         stated = document.get("mediaType")
+        sent_as = response.headers.get("Content-Type", "").partition(";")[0].strip()
+        sent_as = sent_as or str(stated or "")
         if stated is not None and stated != sent_as:
             raise AotcError(
                 "AOTC-I205",

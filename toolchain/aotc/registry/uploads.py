@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, Final
 from urllib.parse import quote, urlsplit
 
@@ -21,41 +21,30 @@ _RANGE: Final = re.compile(r"(?:bytes[ =])?0-(\d+)")
 _PROGRESS: Final = 1 << 20
 
 
-def mounted(connection: Connection, base: str, digest: str, source: str) -> bool:
-    """Whether the registry takes a blob from another of its repositories."""
-    url = f"{base}/blobs/uploads/?mount={digest}&from={quote(source, safe='')}"
-    try:
-        response = connection.ask("POST", url, f"mount {source}", body=b"")
-    except AotcError as error:
-        # Who may not read there sends the bytes.
-        if error.code == "AOTC-I199":
-            return False
-        raise
-    if response.status_code == 202 and (location := response.headers.get("Location")):
-        # It has begun an upload instead, which nobody needs.
-        location = connection.checked_address(url, location)
-        connection.ask("DELETE", location, "push")
-    return response.status_code == 201
-
-
 def upload(
     connection: Connection,
     base: str,
     digest: str,
     size: int,
     opened: Callable[[], BinaryIO],
+    *,
+    mount_from: Sequence[str],
     told: Callable[[int], None] | None,
-) -> int:
+) -> int | None:
     """Send a blob, and return how many bytes were sent, those of failed attempts among them.
 
+    None where the registry has it from one of the repositories `mount_from`.
     What fails for now is tried again from where the registry has it, or from the start where it
     does not tell.  Raises AOTC-I204 or AOTC-I202 when it fails again and again without progress.
     """
     sending = _Upload(connection, base, digest, size, opened, told or (lambda count: None))
+    if any(sending.is_mounted(source) for source in mount_from):
+        return None
     failures, best = 0, 0
     while True:
         try:
-            sending.go_on()
+            if not sending.is_complete:
+                sending.go_on()
             return sending.sent
         except Cut as cut:
             if sending.at >= best + _PROGRESS:
@@ -82,18 +71,33 @@ class _Upload:
         self._connection, self._base, self._digest, self._size = connection, base, digest, size
         self._opened, self._told = opened, told
         self._url: str | None = None
-        self._piece = size
+        self._piece, self._least = size, _PIECE
         self.at = 0
         """How many bytes the registry has."""
         self.sent = 0
+        self.is_complete = False
+
+    def is_mounted(self, source: str) -> bool:
+        """Whether the registry takes the blob from another of its repositories."""
+        url = f"{self._base}/blobs/uploads/?mount={self._digest}&from={quote(source, safe='')}"
+        try:
+            response = self._connection.ask("POST", url, f"mount {source}", body=b"")
+        except AotcError as error:
+            # Who may not read there sends the bytes.
+            if error.code == "AOTC-I199":
+                return False
+            raise
+        if response.status_code == 202:
+            # It begins an upload instead.
+            self._began(url, response)
+        return response.status_code == 201
 
     def go_on(self) -> None:
         """Send what is left; raises `Cut` where it may be tried again."""
         if self._url is None:
             start = f"{self._base}/blobs/uploads/"
             response = self._connection.ask("POST", start, "push", expected=(202,), body=b"")
-            self._moved(start, response)
-            self.at = 0
+            self._began(start, response)
         if self.at == 0 and self._size <= min(_SMALL, self._piece):
             self._finish(self._part(self._size) if self._size else b"")
             return
@@ -114,6 +118,9 @@ class _Upload:
         found = _RANGE.fullmatch(response.headers.get("Range", ""))
         if response.status_code not in (200, 202, 204) or found is None:
             self._url = None
+            # Of a blob that is complete the answer may have been lost.
+            there = self._connection.ask("HEAD", f"{self._base}/blobs/{self._digest}", "pull")
+            self.is_complete = there.status_code == 200
             return
         # A registry that has nothing says 0-0, as one that has a byte.
         end = int(found[1]) + 1
@@ -157,8 +164,8 @@ class _Upload:
             return response
         refusal = self._connection.refusal(response, method, url)
         status = response.status_code
-        if status == 413 and self._piece > _PIECE:
-            self._piece = _PIECE
+        if status == 413 and self._piece > self._least:
+            self._piece = self._least
             self._url = None
             raise Cut(refusal, 0.0)
         resumed = self.at > 0
@@ -168,6 +175,14 @@ class _Upload:
                 self._url = None
             raise Cut(refusal)
         raise refusal
+
+    def _began(self, url: str, response: requests.Response) -> None:
+        self.at = 0
+        self._url = None
+        self._moved(url, response)
+        least = response.headers.get("OCI-Chunk-Min-Length", "")
+        if least.isascii() and least.isdigit():
+            self._least = max(_PIECE, int(least[:18]))
 
     def _moved(self, url: str, response: requests.Response) -> None:
         location = response.headers.get("Location")
