@@ -195,6 +195,7 @@ def main() -> int:
     given = parser.parse_args()
     folder = ROOT / "build" / ("bench-smoke" if given.smoke else "bench")
     workshop = Workshop(folder, given.smoke, lambda text: print(f"   … {text}", flush=True))
+    folder.mkdir(parents=True, exist_ok=True)
     artifact = given.artifact or workshop.artifact("dense4", "edge")
     result = measure(
         artifact,
