@@ -29,15 +29,26 @@ PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 # What goes through every byte, place or moment of something, or waits for what takes long.
 SWEEPS := tests/attacks/costs tests/attacks/moments/test_interrupted_calls.py \
 	tests/attacks/contents/test_hostile_text.py tests/attacks/contents/test_mutation.py \
-	tests/attacks/contents/test_swaps.py tests/cli/refusals/test_broken_places.py
+	tests/attacks/contents/test_swaps.py tests/cli/interruption/test_kills.py \
+	tests/cli/refusals/test_broken_places.py tests/fuzz/test_fuzzing.py
+# Of the tests of whole builds, a line through each subject, which CI has time for.
+LINE := $(addprefix tests/integration/,answers/test_answers_of_artifacts.py \
+	$(addprefix building/test_,own_gate.py promises_kept.py reproducible.py tune.py) \
+	$(addprefix interop/test_,official_schemas.py ort_package.py securesystemslib.py) \
+	$(addprefix loading/test_,accepted_before.py bind.py carry.py load.py shape_routing.py) \
+	$(addprefix models/test_,checked_answers.py engine_models.py world_inputs.py) \
+	precision/test_integer_variants.py $(addprefix providers/test_,half_variants.py no_device.py) \
+	shapes/test_variants.py signing/test_attest.py trust/test_trust.py)
+# pytest takes files of a folder that it ignores for ignored, so the folders are named.
+QUICK := $(filter-out tests/integration/ tests/gpu/ tests/sources/ tests/fleet/,$(wildcard tests/*/))
 
-test: lint  ## linters, types, and all tests but the sweeps and those of whole builds
-	$(BIN)/$(PYTEST) $(SWEEPS:%=--ignore=%) --ignore tests/integration
+test: lint  ## linters, types, and the tests that CI runs
+	$(BIN)/$(PYTEST) $(SWEEPS:%=--ignore=%) $(QUICK) $(LINE)
 
-test-integration: $(STAMP)  ## the tests of whole builds, which CI runs too
+test-integration: $(STAMP)  ## the tests of whole builds, all of them (half an hour)
 	$(BIN)/$(PYTEST) tests/integration
 
-test-all: lint  ## all of them in one run, but for the sweeps: what CI runs
+test-all: lint  ## all tests in one run, but for the sweeps (three quarters of an hour)
 	$(BIN)/$(PYTEST) $(SWEEPS:%=--ignore=%) tests
 
 test-sweeps: TESTS := $(SWEEPS)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -99,6 +101,52 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
             return found[1]
         assert process.poll() is None, text
         time.sleep(0.01)
+
+
+@contextmanager
+def cutting_proxy(host: str, *cuts: int | None) -> Iterator[str]:
+    """Pass connections on to `host`; the n-th is closed after `cuts[n]` bytes of the client.
+
+    None closes none, as do those after the last.  Yields the host that is to be asked.
+    """
+    left = list(cuts)
+    name, _, port = host.partition(":")
+
+    def pump(source: socket.socket, target: socket.socket, limit: int | None) -> None:
+        passed = 0
+        with suppress(OSError):
+            while block := source.recv(1 << 16):
+                passed += len(block)
+                if limit is not None and passed > limit:
+                    target.sendall(block[: len(block) - (passed - limit)])
+                    break
+                target.sendall(block)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def serve(client: socket.socket, limit: int | None) -> None:
+        with client, socket.create_connection((name, int(port))) as registry:
+            back = threading.Thread(target=pump, args=(registry, client, None))
+            back.start()
+            pump(client, registry, limit)
+            back.join()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                limit = left.pop(0) if left else None
+                threading.Thread(target=serve, args=(client, limit), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            accepting.join()
 
 
 def write_certificates(folder: Path) -> None:

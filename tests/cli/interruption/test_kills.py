@@ -1,6 +1,6 @@
 """Commands that are killed at any step on files: nothing half, and nothing left after the next.
 
-`make test` kills each at some of its steps, `make test-slow` at every one.
+`make test-sweeps` kills each at some of its steps, `make test-slow` at every one.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,21 +75,25 @@ def test_plain_http_where_tls_is_expected(docker: Registry, encrypted: Registry)
 
 def test_tls_where_plain_http_is_expected(encrypted: Registry) -> None:
     error = refused(encrypted.host)
-    assert error.code == "AOTC-I202"
-    assert error.found == "400 Bad Request"
+    assert (error.code, error.found) == ("AOTC-I202", "400 Bad Request")
+    assert "If it speaks TLS" in error.fix
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
         (None, "No such file or directory"),
-        ("", "[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"),
-        ("certificate", "[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"),
+        ("a pipe", "it is a named pipe, not a plain file"),
+        ("", "Empty certificate data"),
+        ("certificate", "no start line: cadata does not contain a certificate"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""),
     ],
 )
 def test_a_ca_that_cannot_be_read(content: str | None, found: str, tmp_path: Path) -> None:
     path = tmp_path / "ca.pem"
-    if content is not None:
+    if content == "a pipe":
+        os.mkfifo(path)
+    elif content is not None:
         path.write_text(content)
     error = refused("registry.example", ca=path)
     assert (error.code, error.where) == ("AOTC-I208", str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,16 +69,17 @@ def test_the_registry_asks_and_the_configuration_answers(
 ) -> None:
     error = refused(locked.host)
     assert error.code == "AOTC-I199"
-    assert error.what == f"{locked.host} does not allow HEAD"
+    assert error.what == f"{locked.host} does not allow reading"
     assert error.where == f"http://{locked.host}/v2/a/b/blobs/{DIGEST}"
-    assert error.expected.endswith("what docker's configuration has for it: no login")
+    assert error.expected == "a login that may; docker's configuration has none"
     assert error.found == "401 Unauthorized"
     monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "good", locked.host)))
     assert not has_blob(locked.host)
     wrong = log_in(tmp_path / "wrong", locked.host, password="wrong")
     monkeypatch.setenv("DOCKER_CONFIG", str(wrong))
     error = refused(locked.host)
-    assert (error.code, error.expected.rpartition(": ")[2]) == ("AOTC-I199", "a login")
+    assert error.code == "AOTC-I199"
+    assert error.expected == "a login that may; docker's configuration has one"
     assert "wrong" not in error.line()
 
 
@@ -201,6 +203,16 @@ def test_dockers_own_registry_has_names_of_its_own(
     assert credentials.header("pull") == BASIC
 
 
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "basic"
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    os.mkfifo(tmp_path / "config.json")
+    error = refused(ours.host)
+    assert (error.code, error.found) == ("AOTC-I200", "it is a named pipe, not a plain file")
+
+
 def test_a_token_is_of_what_is_asked_for(
     ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +261,7 @@ def test_tokens_are_given_to_nobody_too(ours: ReferrersRegistry) -> None:
         (Fault(of="/token", status=200, body=b'{"token": 1}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b'{"token": "a\\nb"}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b" " * (5 << 20)), "AOTC-I206"),
-        (Fault(of="/token", status=503), "AOTC-I199"),
+        (Fault(of="/token", status=503), "AOTC-I202"),
         (Fault(of="/token", cut_after=1), "AOTC-I204"),
         (Fault(of="/token", status=302, headers={"Location": "http://x.example/"}), "AOTC-I199"),
     ],

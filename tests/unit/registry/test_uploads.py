@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
-from referrers_registry import Fault, ReferrersRegistry
-from registries import Registry
+from referrers_registry import Fault, ReferrersRegistry, digest_of
+from registries import Registry, cutting_proxy
 from test_transfers import EMPTY, LARGE, put
 
 from aotc.base.errors import AotcError
+from aotc.registry import connection
 from aotc.registry.references import parse_reference
 from aotc.registry.repository import Repository, Stored
 
@@ -45,6 +47,51 @@ def test_an_upload_goes_on_from_where_the_registry_has_it(
     again = [asked.headers for asked in ours.asked if asked.method == "PATCH"][1]
     assert again["Content-Range"] == f"{cut}-{len(LARGE) - 1}"
     assert again["Content-Length"] == str(len(LARGE) - cut)
+
+
+def test_what_cannot_be_sought_goes_on_too(
+    ours: ReferrersRegistry, repository: Repository, pauses: list[float | None]
+) -> None:
+    class Stream(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    ours.faults.append(Fault(of="PATCH", cut_after=3 << 20, times=1))
+    told: list[int] = []
+    digest = digest_of(LARGE)
+    repository.put_blob(digest, len(LARGE), lambda: Stream(LARGE), told=told.append)
+    assert ours.blobs[digest] == LARGE
+
+
+@pytest.mark.parametrize("cut", [200, (1 << 20) + 5, 4 << 20])
+def test_the_real_registry_has_all_of_a_blob_or_nothing(
+    docker: Registry, cut: int, pauses: list[float | None]
+) -> None:
+    content = bytes([cut % 251]) * len(LARGE)
+    with cutting_proxy(docker.host, cut, cut) as host:
+        repository = Repository(parse_reference(f"{host}/cut"))
+        blob, _ = put(repository, content)
+    there = Repository(parse_reference(f"{docker.host}/cut"))
+    assert there.read_blob(blob, len(content)) == content
+    assert docker.blob_file(blob.digest).read_bytes() == content
+    assert 1 <= len(pauses) <= 3
+
+
+def test_pauses_get_longer_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(
+        connection,
+        "time",
+        SimpleNamespace(
+            monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+        ),
+    )
+    waited = []
+    for attempt, asked in ((0, None), (1, None), (4, None), (9, None), (0, 7.0), (0, 0.0)):
+        before = now[0]
+        connection.pause(attempt, asked)
+        waited.append(round(now[0] - before, 3))
+    assert waited == [0.5, 1.0, 8.0, 60.0, 7.0, 0.0]
 
 
 def test_a_registry_may_have_lost_an_upload(

@@ -25,8 +25,8 @@ def layer(files: dict[str, bytes]) -> bytes:
     )
 
 
-def read(content: bytes) -> list[TarMember]:
-    return read_tar(lambda offset, length: content[offset : offset + length], len(content))
+def read(content: bytes, limit: int = 10) -> list[TarMember]:
+    return read_tar(lambda offset, length: content[offset : offset + length], len(content), limit)
 
 
 def test_other_programs_read_what_is_written() -> None:
@@ -60,7 +60,7 @@ def test_what_is_written_is_read() -> None:
         start = offset if offset < len(header) else offset - end
         return stored[start : start + length]
 
-    (member,) = read_tar(read_at, len(header) + (9 << 30) + len(END))
+    (member,) = read_tar(read_at, len(header) + (9 << 30) + len(END), 1)
     assert member == TarMember("payload/weights.bin", 9 << 30, 1536)
 
 
@@ -104,6 +104,12 @@ def set_to(name: str, value: object) -> Callable[[tarfile.TarInfo], None]:
 def test_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedTar):
         read(content)
+
+
+def test_files_without_end_are_not_read() -> None:
+    assert len(read(layer(FILES), limit=3)) == 3
+    with pytest.raises(MalformedTar, match="more than 2 files"):
+        read(layer(FILES), limit=2)
 
 
 def test_large_extensions_are_not_read() -> None:

@@ -33,6 +33,7 @@ from urllib3.exceptions import (
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import translated_errors
+from aotc.base.files.reading import read_at_most
 from aotc.base.interruptions import stop_if_interrupted
 from aotc.registry.credentials import Credentials
 from aotc.registry.descriptors import MAX_MANIFEST, read_document
@@ -50,6 +51,7 @@ _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MAX_REDIRECTS: Final = 5
 _BLOCK: Final = 256 << 10
+_MAX_CERTIFICATES: Final = 4 << 20
 _UNREACHED: Final = (NewConnectionError, ConnectTimeoutError, ProxyError)
 _INVALID: Final = (
     *(InvalidHeader, LocationParseError, UnicodeError),
@@ -62,53 +64,49 @@ _USE_PLAIN_HTTP: Final = (
     "If the host speaks plain HTTP: --plain-http, or name it in AOTC_OCI_PLAIN_HTTP. Otherwise "
     "name the CA of the registry: --ca FILE, or AOTC_OCI_CA."
 )
+_USE_TLS: Final = (
+    "Read the registry's message. If it speaks TLS, which loopback and hosts of plain HTTP are not "
+    "asked for, name its CA: --ca FILE, or AOTC_OCI_CA."
+)
 
 
 class Part:
-    """A part of a file as the body of a request; read anew each time that it is sent.
-
-    `sent` is how many bytes of it were handed to the connection the last time.
-    """
+    """A part of a file as the body of a request; read anew each time that it is sent."""
 
     def __init__(
         self,
         opened: Callable[[], BinaryIO],
         offset: int,
         length: int,
-        told: Callable[[int], None] = lambda count: None,
+        told: Callable[[int], None],
     ) -> None:
         self._opened, self._offset, self._length, self._told = opened, offset, length, told
-        self.sent = 0
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[bytes]:
-        self.sent = 0
+        at, end = 0, self._offset + self._length
         with translated_errors(), self._opened() as file:
-            if self._offset and file.seekable():
-                file.seek(self._offset)
-            else:
-                skipped = 0
-                while skipped < self._offset and (
-                    block := file.read(min(_BLOCK, self._offset - skipped))
-                ):
-                    skipped += len(block)
-            while self.sent < self._length:
+            if file.seekable():
+                at = file.seek(self._offset)
+            while at < end:
                 stop_if_interrupted()
-                block = file.read(min(_BLOCK, self._length - self.sent))
+                skipped = at < self._offset
+                block = file.read(min(_BLOCK, (self._offset if skipped else end) - at))
                 if not block:
                     # The connection is closed with the error, so that nothing half is taken.
                     raise AotcError(
                         "AOTC-I205",
                         "A file became shorter while it was sent",
-                        expected=f"{self._offset + self._length} bytes",
-                        found=f"{self._offset + self.sent} bytes",
+                        expected=f"{end} bytes",
+                        found=f"{at} bytes",
                         fix="Leave the artifact's files alone while they are pushed.",
                     )
-                self.sent += len(block)
-                self._told(len(block))
-                yield block
+                at += len(block)
+                if not skipped:
+                    self._told(len(block))
+                    yield block
 
 
 class Cut(Exception):
@@ -207,16 +205,19 @@ class Connection:
             if not response.headers.get("Content-Encoding"):
                 self._session.read_whole(response)
         response.close()
-        code, what = "AOTC-I202", f"{self.registry} refuses {method}"
-        expected = ""
+        code, what = "AOTC-I202", f"{self.registry} refuses a request ({method})"
+        expected = fix = ""
         if status in (401, 403):
-            code, what = "AOTC-I199", f"{self.registry} does not allow {method}"
+            step = "reading" if method in ("GET", "HEAD") else "writing"
+            code, what = "AOTC-I199", f"{self.registry} does not allow {step}"
             expected = self._credentials.described()
         elif status == 404:
             code, what = "AOTC-I201", f"{self.registry} does not have it"
-        elif status in _PASSING:
-            what = f"{self.registry} cannot answer now"
-        return AotcError(code, what, where=shown(url), expected=expected, found=_told(response))
+        elif status == 400 and url.startswith("http:"):
+            fix = _USE_TLS
+        return AotcError(
+            code, what, where=shown(url), expected=expected, found=_told(response), fix=fix
+        )
 
     def _followed(
         self,
@@ -305,47 +306,39 @@ class _Session(requests.Session):
         """Send a request, and again what fails for now; the body is read unless it is a stream."""
         stream = options.pop("stream", False)
         options["timeout"] = options.get("timeout") or _TIMEOUT
-        resent = not isinstance(request.body, Part)
         for attempt in range(ATTEMPTS):
             try:
-                response = self._sent_once(request, stream, options)
-                if response.status_code not in _PASSING:
-                    return response
-                asked = _retry_after(response)
-                if (asked is not None and asked > _LONGEST_PAUSE) or (
-                    resent and attempt + 1 == ATTEMPTS
-                ):
-                    return response
-                if not resent:
-                    if not stream:
-                        self.read_whole(response)
-                    response.close()
-                    found = AotcError(
-                        "AOTC-I202",
-                        f"{urlsplit(str(request.url)).netloc} cannot answer now",
-                        where=shown(str(request.url)),
-                        found=_told(response),
-                    )
-                    raise Cut(found, asked)
-                response.close()
-                pause(attempt, asked)
+                return self._sent_once(request, stream, options)
             except Cut as cut:
-                if not resent:
+                if isinstance(request.body, Part):
                     raise
                 if attempt + 1 == ATTEMPTS:
                     raise cut.reason from None
-                pause(attempt)
+                pause(attempt, cut.pause)
         raise AssertionError("the last attempt returns or raises")
 
     def _sent_once(
         self, request: requests.PreparedRequest, stream: bool, options: dict[str, Any]
     ) -> requests.Response:
-        with errors_as_reasons(str(request.url), reached=self._answered):
+        url = str(request.url)
+        with errors_as_reasons(url, reached=self._answered):
             response = super().send(request, stream=True, **options)
         self._answered = True
-        if not stream:
+        passes = response.status_code in _PASSING
+        if passes or not stream:
             self.read_whole(response)
-        return response
+        if not passes:
+            return response
+        found = AotcError(
+            "AOTC-I202",
+            f"{urlsplit(url).netloc} cannot answer now",
+            where=shown(url),
+            found=_told(response),
+        )
+        asked = _retry_after(response)
+        if asked is not None and asked > _LONGEST_PAUSE:
+            raise found
+        raise Cut(found, asked)
 
     def read_whole(self, response: requests.Response) -> None:
         """Read an answer's body of at most 4 MiB; raises AOTC-I206 for more, and `Cut`."""
@@ -456,13 +449,13 @@ def _trusted(ca: Path | None) -> str | bool:
     """The file or folder of certificates to trust: the stated one, the system's, or certifi's."""
     if ca is not None:
         try:
-            ssl.create_default_context(cafile=str(ca))
-        except OSError as error:
+            # A comment may be in any encoding.
+            content = read_at_most(ca, _MAX_CERTIFICATES).decode("ascii", "ignore")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content)
+        except (OSError, ValueError) as error:
+            found = (error.strerror if isinstance(error, OSError) else "") or str(error)
             raise AotcError(
-                "AOTC-I208",
-                "The certificates to trust cannot be read",
-                where=str(ca),
-                found=error.strerror or str(error),
+                "AOTC-I208", "The certificates to trust cannot be read", where=str(ca), found=found
             ) from None
         return str(ca)
     paths = ssl.get_default_verify_paths()

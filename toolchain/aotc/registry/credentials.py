@@ -25,6 +25,7 @@ import oras.container
 import requests
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import read_at_most
 from aotc.registry.descriptors import read_document
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
@@ -62,8 +63,8 @@ class Credentials:
         """What there is to log in with, for people; says nothing of it."""
         if self._login is None:
             return ""
-        what = "a login" if self._login.basic or self._login.identity_token else "no login"
-        return f"the registry to accept what docker's configuration has for it: {what}"
+        has_one = self._login.basic or self._login.identity_token or self._login.registry_token
+        return f"a login that may; docker's configuration has {'one' if has_one else 'none'}"
 
     def log_in(self, challenge: str, access: str, base: str, used: str | None) -> bool:
         """Answer a challenge (`WWW-Authenticate`); False where there is nothing else to try.
@@ -201,8 +202,7 @@ def _docker_configuration() -> tuple[dict[str, Any], str]:
     where = str(Path(folder) / "config.json")
     try:
         # Without a home folder the name stays, and there is no such file.
-        with Path(where).open("rb") as file:
-            content = file.read(_MAX_CONFIG + 1)
+        content = read_at_most(where, _MAX_CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         content = b"{}"
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 from urllib.parse import urlencode
 
 from aotc.base.errors import AotcError, missing_package
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.base.records import record
 from aotc.registry.descriptors import (
     INDEX,
@@ -75,6 +76,7 @@ class BlobStream:
 
         wanted = buffer[: self._end - self._at]
         while len(wanted):
+            stop_if_interrupted()
             reason = None
             try:
                 if self._response is None:

@@ -108,8 +108,8 @@ def tar_padding(size: int) -> bytes:
     return bytes(-size % BLOCK)
 
 
-def read_tar(read_at: Callable[[int, int], bytes], size: int) -> list[TarMember]:
-    """The files of a tar layer of `size` bytes; contents are not read.
+def read_tar(read_at: Callable[[int, int], bytes], size: int, limit: int) -> list[TarMember]:
+    """The files of a tar layer of `size` bytes, at most `limit`; contents are not read.
 
     `read_at` gives the bytes at an offset, fewer at the end.  Raises MalformedTar.
     """
@@ -123,6 +123,8 @@ def read_tar(read_at: Callable[[int, int], bytes], size: int) -> list[TarMember]
         header = tar_header(path, length)
         if read_at(place, len(header)) != header:
             raise MalformedTar(f"the header of {path!r} at byte {place} is not as it must be")
+        if len(found) == limit:
+            raise MalformedTar(f"more than {limit} files")
         content = place + len(header)
         found.append(TarMember(path, length, content))
         place = content + length

@@ -10,10 +10,10 @@ import hashlib
 import io
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
@@ -23,7 +23,7 @@ from aotc.base.records import field, record, replace
 from aotc.registry.descriptors import INDEX, Descriptor, read_descriptor, read_document
 from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
 from aotc.registry.references import Reference, parse_reference
-from aotc.registry.repository import BlobStream, Repository
+from aotc.registry.repository import BlobStream, Repository, Stored
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
 from aotc.spec.codec import Json
@@ -114,12 +114,13 @@ def push(
     """Push an artifact to `oci://HOST/REPOSITORY[:TAG]`, and its attestations as its referrers.
 
     `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference.
-    `form` is `modelpack` or `image` (see `spec.registry_forms`); the files, and so the artifact's
-    id and signatures, are the same in both.  `base` is the image over which an image is laid.
-    `tags` are further tags.  What the repository has is not sent; what one of the repositories
-    `mount_from` of the same registry has, is mounted.  Tags are set last, so nobody meets half an
-    artifact.  `plain_http` speaks HTTP to the registry, and `ca` is a file of certificates (PEM) to
-    trust.  The same artifact has the same digests wherever it is pushed from.
+    `form` is `modelpack` or `image`; the files, and so the artifact's id and signatures, are the
+    same in both.  `base` is the image over which an image is laid, and `tags` are further tags.
+
+    What the repository has is not sent; what one of the repositories `mount_from` of the same
+    registry has, is mounted.  Tags are set last, so nobody meets half an artifact.  The same
+    artifact has the same digests wherever it is pushed from.  `plain_http` speaks HTTP to the
+    registry, and `ca` is a file of certificates (PEM) to trust.
 
     Nothing is verified, but files must be those that aotc.json lists: AOTC-G005, G006 and G007.
     Raises AOTC-I027 (no such form), I216 (the reference), I217 (the base image), what opening an
@@ -151,9 +152,9 @@ def push(
         total = sum(layer.size for layer in layers)
         if isinstance(source, RegistryContainer) and source.reference.registry == target.registry:
             mount_from = (*mount_from, source.reference.repository)
-        sender = _Sender(repository, target, source, mount_from, total)
+        sender = _Sender(repository, source, mount_from, total)
         with Reporter(progress).counting("push", target.repository_name, sender.tally):
-            sent = sender.send(layers, below)
+            sent, found = sender.send(layers, below)
         config, annotations = (
             _image_config(manifest, sent, below) if image else _model_config(manifest, sent)
         )
@@ -186,9 +187,9 @@ def push(
         layers=len(layers),
         attestations=len(bundles),
         bytes=total,
-        bytes_sent=sender.bytes_sent,
-        bytes_present=sender.bytes_present,
-        bytes_mounted=sender.bytes_mounted,
+        bytes_sent=found["sent"],
+        bytes_present=found["present"],
+        bytes_mounted=found["mounted"],
         seconds=time.perf_counter() - started,
     )
 
@@ -328,18 +329,43 @@ def _tar(files: Iterable[_File], root: str) -> tuple[Part, ...]:
     return (*parts, forms.END)
 
 
+class _Hashed:
+    """How far a file was hashed, however often its parts are read, and the hash up to there."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._hash = hashlib.sha256()
+
+    def update(self, listed: _File, start: int, part: memoryview) -> None:
+        """Take a part that was read; at the end of the file, raises AOTC-G005 if it is another."""
+        end = start + len(part)
+        if not start <= self.position < end:
+            return
+        self._hash.update(part[self.position - start :])
+        self.position = end
+        if end == listed.size and (found := self._hash.hexdigest()) != listed.sha256:
+            raise _changed(listed.path, f"sha256 {listed.sha256}", f"sha256 {found}")
+
+
 class _Content(io.RawIOBase):
     """The bytes of a layer, made while they are read; files are hashed meanwhile.
 
-    Raises AOTC-G005 at the end of a file that is not as listed, if it was read from its beginning.
+    A layer that is sent in parts is opened for each, and `hashed` goes on from one to the next.
+    Raises AOTC-G005 at the end of a file that is not as listed.
     """
 
-    def __init__(self, source: Container, layer: _Layer, stopped: threading.Event) -> None:
+    def __init__(
+        self,
+        source: Container,
+        layer: _Layer,
+        stopped: threading.Event,
+        hashed: dict[_File, _Hashed],
+    ) -> None:
         self._source, self._parts, self._stopped = source, layer.parts, stopped
+        self._hashed = hashed
         self._size = layer.size
         self._number, self._inside = 0, 0
         self._file: ArtifactFile | None = None
-        self._hash: hashlib._Hash | None = None
 
     def readable(self) -> bool:
         return True
@@ -388,17 +414,11 @@ class _Content(io.RawIOBase):
         if self._file is None:
             self._file = self._source.open(listed.path)
             self._file.seek(self._inside)
-            self._hash = hashlib.sha256() if not self._inside else None
         count = self._file.readinto(view) or 0
         if not count:
             raise _changed(listed.path, f"{listed.size} bytes", f"{self._inside} bytes")
-        if self._hash is not None:
-            self._hash.update(view[:count])
+        self._hashed.setdefault(listed, _Hashed()).update(listed, self._inside, view[:count])
         self._inside += count
-        if self._inside == listed.size and self._hash is not None:
-            found = self._hash.hexdigest()
-            if found != listed.sha256:
-                raise _changed(listed.path, f"sha256 {listed.sha256}", f"sha256 {found}")
         return count
 
     def _leave(self) -> None:
@@ -455,31 +475,32 @@ class _Remote(io.RawIOBase):
 
 
 class _Sender:
-    """Sends layers, several at once, and counts what was sent, there, and mounted."""
+    """Sends layers, several at once."""
 
     def __init__(
-        self,
-        repository: Repository,
-        target: Reference,
-        source: Container,
-        mount_from: Sequence[str],
-        total: int,
+        self, repository: Repository, source: Container, mount_from: Sequence[str], total: int
     ) -> None:
         self.tally = Tally(total, BYTES)
-        self.bytes_sent = self.bytes_present = self.bytes_mounted = 0
-        self._repository, self._registry, self._source = repository, target.registry, source
+        self._repository, self._source = repository, source
         self._mount_from = tuple(mount_from)
         self._stopped = threading.Event()
 
-    def send(self, layers: Iterable[_Layer], base: _Base | None) -> list[Descriptor]:
-        """The descriptors of all layers in their order, those of a base image first."""
+    def send(
+        self, layers: Iterable[_Layer], base: _Base | None
+    ) -> tuple[list[Descriptor], dict[str, int]]:
+        """All layers in their order, those of a base image first; and bytes by what became of them.
+
+        The latter is of the artifact's own layers.
+        """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            futures: list[Future[Descriptor]] = []
+            below = [
+                pool.submit(self._send_base, base, each)
+                for each in (base.layers if base is not None else ())
+            ]
+            own = [pool.submit(self._send_layer, each) for each in layers]
+            every: list[Future[Any]] = [*below, *own]
+            pending = set(every)
             try:
-                if base is not None:
-                    futures += [pool.submit(self._send_base, base, each) for each in base.layers]
-                futures += [pool.submit(self._send_layer, each) for each in layers]
-                pending = set(futures)
                 while pending:
                     stop_if_interrupted()
                     done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
@@ -487,14 +508,20 @@ class _Sender:
                         each.result()
             except BaseException:
                 self._stopped.set()
-                for each in futures:
-                    each.cancel()
+                for started in every:
+                    started.cancel()
                 raise
-        return [each.result() for each in futures]
+        found = {"sent": 0, "present": 0, "mounted": 0}
+        for future in own:
+            layer, stored = future.result()
+            found[stored.how] += stored.sent if stored.how == "sent" else layer.size
+        return [each.result() for each in below] + [each.result()[0] for each in own], found
 
-    def _send_layer(self, layer: _Layer) -> Descriptor:
+    def _send_layer(self, layer: _Layer) -> tuple[Descriptor, Stored]:
+        hashed: dict[_File, _Hashed] = {}
+
         def opened() -> BinaryIO:
-            content = _Content(self._source, layer, self._stopped)
+            content = _Content(self._source, layer, self._stopped, hashed)
             return io.BufferedReader(content, _BUFFER_BYTES)
 
         digest = layer.digest
@@ -504,16 +531,21 @@ class _Sender:
                 while part := content.read(_BUFFER_BYTES):
                     hasher.update(part)
             digest = f"sha256:{hasher.hexdigest()}"
-        self._put(digest, layer.size, opened, self._mount_from)
-        return Descriptor(
+        stored = self._repository.put_blob(
+            digest, layer.size, opened, mount_from=self._mount_from, told=self.tally.add
+        )
+        if stored.how != "sent":
+            self.tally.add(layer.size)
+        descriptor = Descriptor(
             media_type=layer.media_type,
             digest=digest,
             size=layer.size,
             annotations=layer.annotations,
         )
+        return descriptor, stored
 
     def _send_base(self, base: _Base, layer: Descriptor) -> Descriptor:
-        same = base.reference.registry == self._registry
+        same = base.reference.registry == self._repository.reference.registry
         mount_from = (base.reference.repository,) if same else ()
 
         def opened() -> BinaryIO:
@@ -521,21 +553,6 @@ class _Sender:
 
         self._repository.put_blob(layer.digest, layer.size, opened, mount_from=mount_from)
         return layer
-
-    def _put(
-        self, digest: str, size: int, opened: Callable[[], BinaryIO], mount_from: Sequence[str]
-    ) -> None:
-        stored = self._repository.put_blob(
-            digest, size, opened, mount_from=mount_from, told=self.tally.add
-        )
-        if stored.how == "sent":
-            self.bytes_sent += stored.sent
-            return
-        self.tally.add(size)
-        if stored.how == "present":
-            self.bytes_present += size
-        else:
-            self.bytes_mounted += size
 
 
 # What the manifests of both forms refer to besides layers.

@@ -42,10 +42,13 @@ if TYPE_CHECKING:
 # all that are kept take at most this much.
 _KEPT_FILE_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 16 << 20
-# A tar layer of small files is read at once; of a larger one, only headers are read.
+# A tar layer of small files is read at once.
 _READ_AT_ONCE_BYTES: Final = 2 * forms.TOGETHER_BYTES
+# Of a larger one, what is fetched where a header is: more than any, and the end of the layer.
+_HEADER_BYTES: Final = 4 << 10
 # What is fetched where single fields of a large model are read.
 _BLOCK_BYTES: Final = 64 << 10
+_MAX_CONFIG_BYTES: Final = 1 << 20
 _MAX_NAMES: Final = 200
 # An attestation that was removed since it was listed is not there.
 _ABSENT: Final = "AOTC-I201"
@@ -88,7 +91,10 @@ class RegistryContainer(Container):
         self._kept_bytes = 0
         self._problems: list[AotcError] = []
         document = _read_manifest(content, self.manifest, self.origin)
-        self.form, layers = _layers(document, self.manifest, self.origin)
+        config = read_descriptor(document.get("config"), f"{self.origin} config")
+        self.form, layers = _layers(document, config, self.origin)
+        # Nothing here depends on it, but what is told of an artifact is as it was pushed.
+        self.repository.read_blob(config, _MAX_CONFIG_BYTES)
         self.layers = tuple(layers)
         self._files = self._read_layers(layers)
         self._add_referrers()
@@ -169,18 +175,19 @@ class RegistryContainer(Container):
         return dict(sorted(found))
 
     def _read_tar(self, layer: Descriptor, root: str) -> Iterator[tuple[str, StoredPiece]]:
-        held = b""
-        if layer.size <= _READ_AT_ONCE_BYTES:
-            held = self.fetch(layer, 0, layer.size)
+        is_small = layer.size <= _READ_AT_ONCE_BYTES
+        at, held = 0, self.fetch(layer, 0, layer.size if is_small else _HEADER_BYTES)
 
         def read_at(offset: int, length: int) -> bytes:
+            nonlocal at, held
             length = max(0, min(length, layer.size - offset))
-            if held or not length:
-                return held[offset : offset + length]
-            return self.fetch(layer, offset, length)
+            if not at <= offset <= offset + length <= at + len(held):
+                more = max(length, min(_HEADER_BYTES, layer.size - offset))
+                at, held = offset, self.fetch(layer, offset, more)
+            return held[offset - at : offset - at + length]
 
         try:
-            members = forms.read_tar(read_at, layer.size)
+            members = forms.read_tar(read_at, layer.size, MAX_ENTRIES)
         except forms.MalformedTar as error:
             raise AotcError(
                 "AOTC-I214",
@@ -192,7 +199,7 @@ class RegistryContainer(Container):
             if not member.path.startswith(root):
                 raise _path_refusal(member.path, f"is not below {root}", self.origin)
             piece = StoredPiece(layer, member.offset, member.size)
-            if held and member.size <= forms.ALONE_BYTES:
+            if is_small and member.size <= forms.ALONE_BYTES:
                 content = held[member.offset : member.offset + member.size]
                 self._keep((layer.digest, member.offset), content)
             yield member.path[len(root) :], piece
@@ -417,10 +424,9 @@ def _read_manifest(content: bytes, descriptor: Descriptor, where: str) -> Mappin
 
 
 def _layers(
-    document: Mapping[str, Json], manifest: Descriptor, where: str
+    document: Mapping[str, Json], config: Descriptor, where: str
 ) -> tuple[forms.Form, list[Descriptor]]:
     """The form of an artifact and its layers, without those of a base image."""
-    config = read_descriptor(document.get("config"), f"{where} config")
     layers = _listed(document, where)
     is_model = document.get("artifactType") == forms.MODEL_TYPE
     if is_model and config.media_type == forms.MODEL_CONFIG_TYPE:

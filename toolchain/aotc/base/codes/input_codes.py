@@ -625,7 +625,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The registry redirects to where aotc does not follow: from HTTPS to plain HTTP, to a host of this machine or its "
      "network from outside, to another kind of address, or more than five times.",
      "Ask the registry's owner; behind a proxy, a registry must know its own address (such as http.host of "
-     "docker-registry)."),
+     "docker-registry). Plain HTTP is spoken to hosts in AOTC_OCI_PLAIN_HTTP."),
     ("AOTC-I204", "transfer is cut", INPUT,
      "The connection ended before all bytes were there, again and again, though each attempt went on from where the one "
      "before it ended.",

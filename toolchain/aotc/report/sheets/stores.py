@@ -147,11 +147,11 @@ def push_view(report: PushReport) -> Sheet:
         ("form", report.form),
         ("base", report.base),
         ("tags", ", ".join(report.tags)),
+        ("beside it", count(report.attestations, "attestation")),
         ("size", f"{size(report.bytes)} in {count(report.layers, 'layer')}"),
         ("sent", ", ".join([size(report.bytes_sent), *had])),
     ]
-    added = count(report.attestations, "attestation")
-    return [Heading(report.reference, f"pushed, with {added}"), Facts(rows)]
+    return [Heading(report.reference, "pushed"), Facts(rows)]
 
 
 def merge_view(report: MergeReport) -> Sheet:
