@@ -216,7 +216,7 @@ def test_many_files_are_in_few_layers(
     document = json.loads((folder / "payload/aotc.json").read_bytes())
     for number in range(120):
         path = folder / f"payload/fixtures/opt/{number}.npy"
-        content = number.to_bytes() * (70_000 if number % 2 else 10)
+        content = number.to_bytes() * (70_000 if number % 2 else number)
         path.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         document["files"].append(
@@ -231,7 +231,7 @@ def test_many_files_are_in_few_layers(
     (folder / "payload/aotc.json").write_text(json.dumps(document))
     sign_artifact(folder, key)
     report = push(folder, f"oci://{ours.host}/many", form=form)
-    assert report.layers == (61 if form == "modelpack" else 62)
+    assert report.layers == (62 if form == "modelpack" else 63)
     with opened(report.reference) as container:
         assert len(authenticate(container, trust).digests) == 127
 
@@ -466,6 +466,15 @@ def test_a_tag_is_resolved_once(small: Path, ours: ReferrersRegistry, trust: Tru
         assert container.place == first.reference
 
 
+def test_where_a_reference_cannot_be_used(tmp_path: Path) -> None:
+    error = refusal(pack, "oci://127.0.0.1:1/a/b:1", tmp_path / "a.zip")
+    assert error.code == "AOTC-I001"
+    assert error.fix == "aotc pull oci://127.0.0.1:1/a/b:1 -o NAME.aotc"
+    # A folder of such a name is named otherwise.
+    error = refusal(pack, "./oci:/127.0.0.1:1/a", tmp_path / "a.zip")
+    assert error.where == str(Path.cwd() / "oci:/127.0.0.1:1/a")
+
+
 # What is not pushed.
 
 
@@ -625,6 +634,6 @@ def test_the_command(
     shown = capsys.readouterr().out
     assert shown.startswith(f"oci://{ours.host}/shop/model@sha256:")
     assert "2 attestations" in shown
-    assert "3 layers" in shown
+    assert "4 layers" in shown
     assert cli.main(["push", str(small), f"{target}@sha256:{'0' * 64}"]) == 3
     assert "AOTC-I216" in capsys.readouterr().err

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 4
 _BUFFER_BYTES: Final = 1 << 20
+# The role of aotc.json and manifest.json.
+_DOCUMENT: Final = "package"
 # Of all layers, how many hold several files each.
 _TOGETHER_LAYERS: Final = 20
 _MAX_BASE_BYTES: Final = 4 << 20
@@ -208,7 +210,7 @@ def _listed_files(
     if listing.problems:
         raise with_others(listing.problems)
     files = {
-        MANIFEST: _File(MANIFEST, size, artifact_id, "package"),
+        MANIFEST: _File(MANIFEST, size, artifact_id, _DOCUMENT),
         **{
             f"{PAYLOAD}/{each.path}": _File(
                 f"{PAYLOAD}/{each.path}", each.size, each.sha256, each.role
@@ -257,7 +259,8 @@ def _changed(path: str, expected: str, found: str) -> AotcError:
 def _divided(files: Iterable[_File], limit: int) -> tuple[list[_File], list[list[_File]]]:
     """The files that are layers of their own, and groups of those that are together in one.
 
-    There are at most `limit` of both.
+    There are at most `limit` of both.  The manifests, which each release changes, are apart from
+    graphs and fixtures, which it may not.
     """
     files = list(files)
     large = sorted(
@@ -267,15 +270,18 @@ def _divided(files: Iterable[_File], limit: int) -> tuple[list[_File], list[list
     alone = set(large[: limit - _TOGETHER_LAYERS])
     rest = [each for each in files if each not in alone]
     # Two groups that follow each other are larger together than what one may have.
-    most = max(forms.TOGETHER_BYTES, 2 * sum(each.size for each in rest) // (_TOGETHER_LAYERS - 1))
+    most = max(forms.TOGETHER_BYTES, 2 * sum(each.size for each in rest) // (_TOGETHER_LAYERS - 2))
     groups: list[list[_File]] = []
-    taken = 0
-    for each in rest:
-        if not groups or taken + each.size > most:
-            groups.append([])
-            taken = 0
-        groups[-1].append(each)
-        taken += each.size
+    for is_document in (True, False):
+        taken = most + 1  # The first file opens a group, also an empty one.
+        for each in rest:
+            if (each.role == _DOCUMENT) != is_document:
+                continue
+            if taken + each.size > most:
+                groups.append([])
+                taken = 0
+            groups[-1].append(each)
+            taken += each.size
     return [each for each in files if each in alone], groups
 
 
@@ -493,10 +499,9 @@ class _Sender:
         The latter is of the artifact's own layers.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            below = [
-                pool.submit(self._send_base, base, each)
-                for each in (base.layers if base is not None else ())
-            ]
+            below = []
+            if base is not None:
+                below = [pool.submit(self._send_base, base, each) for each in base.layers]
             own = [pool.submit(self._send_layer, each) for each in layers]
             every: list[Future[Any]] = [*below, *own]
             pending = set(every)

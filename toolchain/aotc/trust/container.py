@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, system_message
 from aotc.base.records import record
-from aotc.spec.versions import stated_id
+from aotc.spec.versions import stated_id, stated_reference
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
@@ -207,6 +207,14 @@ class FolderContainer(Container):
                 where=str(root),
                 expected="a folder",
                 fix=f"A folder of this name is ./{root}",
+            )
+        if (reference := stated_reference(root)) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "a reference to a registry cannot be used here",
+                where=reference,
+                expected="a folder",
+                fix=f"aotc pull {reference} -o NAME.aotc",
             )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):
