@@ -15,6 +15,7 @@ from referrers_registry import INDEX, Fault, ReferrersRegistry, referrers_regist
 from test_transfers import manifest, put
 
 from aotc.base.errors import AotcError
+from aotc.registry import repository
 from aotc.registry.connection import Connection
 from aotc.registry.descriptors import MANIFEST, MAX_MANIFEST, Descriptor
 from aotc.registry.references import Reference, parse_reference
@@ -72,6 +73,7 @@ def flipped(content: bytes) -> bytes:
     ("what", "wrong", "code"),
     [
         (DIGEST, {"change": flipped}, "AOTC-I205"),
+        (DIGEST, {"change": flipped, "headers": {"Docker-Content-Digest": None}}, "AOTC-I205"),
         (TAG, {"change": flipped}, "AOTC-I205"),
         (TAG, {"headers": {"Docker-Content-Digest": NO_DIGEST}}, "AOTC-I205"),
         (DIGEST, {"headers": {"Docker-Content-Digest": NO_DIGEST}}, "AOTC-I205"),
@@ -167,9 +169,10 @@ def test_a_registry_may_have_no_ranges(held: Held) -> None:
     assert len(held.registry.requests("GET .*/blobs/")) == 1
 
 
-def test_a_range_that_is_another_one(held: Held) -> None:
-    wrong = {"Content-Range": f"bytes 0-99/{len(BLOB)}"}
-    held.does("GET .*/blobs/", headers=wrong)
+@pytest.mark.parametrize("wrong", ["0-99/SIZE", "999-1099/SIZE", "1000-1100/SIZE", "1000-1099/9"])
+def test_a_range_that_is_another_one(held: Held, wrong: str) -> None:
+    stated = {"Content-Range": f"bytes {wrong.replace('SIZE', str(len(BLOB)))}"}
+    held.does("GET .*/blobs/", headers=stated)
     error = refusal(lambda: part(held.repository, held.blob, 1000, 100))
     assert error.code == "AOTC-I205"
     assert error.expected == f"bytes 1000-1099/{len(BLOB)}"
@@ -183,6 +186,15 @@ def test_a_blob_that_is_cut_goes_on_where_it_was(held: Held, pauses: list[float 
     last = len(BLOB) - 1
     assert asked == [None, f"bytes={cut}-{last}", f"bytes={2 * cut}-{last}"]
     assert pauses == [None, None]
+
+
+def test_a_blob_may_be_cut_as_often_as_it_gets_on(
+    held: Held, pauses: list[float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository, "_PROGRESS", 200_000)
+    held.does("GET .*/blobs/", cut_after=200_000)
+    assert part(held.repository, held.blob, 0, len(BLOB)) == BLOB
+    assert len(pauses) == len(BLOB) // 200_000
 
 
 def test_a_blob_that_never_gets_far_is_given_up(held: Held, pauses: list[float | None]) -> None:

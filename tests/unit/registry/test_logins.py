@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from referrers_registry import BASIC, Fault, ReferrersRegistry, referrers_registry
 from registries import PASSWORD, USER, Registry, docker_registry, log_in
 
@@ -242,6 +243,30 @@ def test_an_identity_token_is_exchanged(
     # It is no password.
     ours.auth = "basic"
     assert refused(ours.host).code == "AOTC-I199"
+    logins = {asked.headers.get("Authorization", "").partition(" ")[0] for asked in ours.asked}
+    assert logins == {"", "Bearer"}
+
+
+def test_a_password_that_is_wrong_is_tried_once(
+    ours: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours.auth = "basic"
+    wrong = log_in(tmp_path / "docker", ours.host, password="wrong")
+    monkeypatch.setenv("DOCKER_CONFIG", str(wrong))
+    assert refused(ours.host).code == "AOTC-I199"
+    assert len(ours.asked) == 2
+
+
+def test_passwords_of_netrc_are_no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login me password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    url = "https://registry.example/v2/"
+    asked = requests.Request("GET", url, headers={"Authorization": "Bearer ours"})
+    assert "Basic" in requests.Session().prepare_request(asked).headers["Authorization"]
+    session = Connection("registry.example", plain_http=False, ca=None)._session
+    assert session.prepare_request(asked).headers["Authorization"] == "Bearer ours"
 
 
 def test_tokens_are_given_to_nobody_too(ours: ReferrersRegistry) -> None:
@@ -302,11 +327,6 @@ def test_no_other_host_sees_a_login(
     asking: ReferrersRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "docker", asking.host)))
-    # Where requests itself would look for one.
-    netrc = tmp_path / "netrc"
-    netrc.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
     with referrers_registry() as other:
         other.auth = "basic"
         away = f"http://{other.host}/v2/a/b/blobs/{DIGEST}"

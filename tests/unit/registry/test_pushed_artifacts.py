@@ -635,5 +635,7 @@ def test_the_command(
     assert shown.startswith(f"oci://{ours.host}/shop/model@sha256:")
     assert "2 attestations" in shown
     assert "4 layers" in shown
+    assert cli.main(["push", str(small), target, "--quiet"]) == 0
+    assert capsys.readouterr().out == said["reference"] + "\n"
     assert cli.main(["push", str(small), f"{target}@sha256:{'0' * 64}"]) == 3
     assert "AOTC-I216" in capsys.readouterr().err

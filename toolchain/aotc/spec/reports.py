@@ -148,7 +148,7 @@ _BY_CONTENT: Final = (
     ("AOTC-G030", "older than the trust policy or this host takes"),
 )
 _BY_POLICY: Final = frozenset(
-    f"AOTC-G0{number}" for number in (23, 24, 25, 26, 27, 28, 31, 32, 33, 34)
+    f"AOTC-G0{number}" for number in (23, 24, 25, 26, 27, 28, 31, 32, 33, 34, 49)
 )
 
 

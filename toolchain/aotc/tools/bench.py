@@ -283,7 +283,7 @@ def _comparison(
         artifact_id, time = earlier[-1].artifact_id, earlier[-1].measured_at
     verdict, reason = judge(interval, baseline.allow)
     return Comparison(
-        baseline=str(baseline.path),
+        baseline=artifact_name(baseline.path),
         kind="history" if other is None else "artifact",
         artifact_id=artifact_id,
         measured_at=time,

@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, system_message
 from aotc.base.records import record
+from aotc.spec.payload import Finding
 from aotc.spec.versions import stated_id, stated_reference
 
 MAX_ENTRIES = 10_000
@@ -98,8 +99,8 @@ class Container(ABC):
     root: Path
     origin: str = ""
     """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
-    tag: str = ""
-    """The tag that it was opened by, which is resolved once; empty for a digest, and elsewhere."""
+    findings: tuple[Finding, ...] = ()
+    """What is to be told of how it was opened, such as what a tag was resolved to."""
     _descriptor: int | None
 
     @property

@@ -480,9 +480,7 @@ def _run_steps(
     """
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
-    if tag := attestations.tag:
-        what = f"the tag {tag} was resolved to {attestations.origin.partition('@')[2]}"
-        state.findings.append(Finding(code="AOTC-I218", what=what, where=attestations.place))
+    state.findings += attestations.findings
     reported = 0
 
     def finish_step(*, established: bool = True) -> bool:

@@ -31,7 +31,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, kind_of
 from aotc.spec.codec import Json
 from aotc.spec.json import canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
-from aotc.spec.payload import CHUNK_BYTES
+from aotc.spec.payload import CHUNK_BYTES, Finding
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_DEPTH, MAX_ENTRIES, Container, Listing
 
@@ -84,7 +84,9 @@ class RegistryContainer(Container):
         self._descriptor = None
         self.manifest, content = self.repository.resolve(reference)
         self.origin = f"{reference.repository_name}@{self.manifest.digest}"
-        self.tag = "" if reference.digest else reference.tag or "latest"
+        if reference.digest is None:
+            what, where = f"the tag is {self.manifest.digest}", str(reference)
+            self.findings = (Finding(code="AOTC-I218", what=what, where=where),)
         self.root = Path(f"oci://{self.origin}")
         self._guard = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()

@@ -651,6 +651,11 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The artifact was named by a tag, which whoever may push to the repository can move. It was resolved once, when the "
      "artifact was opened; all that follows is about the digest that is shown.",
      "Name the artifact by that digest where each load is to be of the same one: oci://HOST/REPOSITORY@sha256:DIGEST."),
+    ("AOTC-I219", "registry was not reached, and the store's copy taken", FINDING,
+     "The artifact was named by its digest, the registry did not answer, and the store has what was pulled by that digest. "
+     "It was verified as any other, with the attestations that it had when it was pulled last: those that the registry "
+     "got since are not known here. A tag is never looked up in the store.",
+     "See why the registry does not answer; pull again once it does, where new attestations count."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -31,8 +31,8 @@ app = new_app()
 @exclusive("--output", "--store")
 @exclusive("--output", "--system")
 @examples(
-    "aotc pull oci://127.0.0.1:5000/team/model:1.0 --key release.pub",
-    "aotc pull oci://127.0.0.1:5000/team/model:1.0 -o pulled.aotc --trust trust.yaml",
+    "aotc pull oci://registry.example.com/models/shop:1.4 --key release.pub",
+    "aotc pull oci://registry.example.com/models/shop:1.4 -o shop.aotc --trust trust.yaml",
 )
 def pull(
     reference: Reference,

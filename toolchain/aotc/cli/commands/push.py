@@ -87,5 +87,5 @@ def push(
             ca=ca,
             progress=progress,
         )
-    respond(report, push_view, json=json)
+    respond(report, push_view, json=json, brief=lambda pushed: pushed.reference)
     return EXIT_YES

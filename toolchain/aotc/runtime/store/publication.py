@@ -26,6 +26,7 @@ from aotc.base.files.work_folders import (
     take_over,
 )
 from aotc.runtime.store.entries import (
+    UNREACHED,
     Hold,
     entry_path,
     hold,
@@ -47,8 +48,6 @@ from aotc.trust.stores import require_safe
 
 
 PREFIX: Final = ".new-"
-# Refusals of an artifact in a registry after which the next pull goes on: nothing in it was wrong.
-_CUT_CODES: Final = frozenset({"AOTC-I197", "AOTC-I202", "AOTC-I204"})
 _FILE_MODE: Final = 0o444
 _FOLDER_MODE: Final = 0o555
 _MAX_TRIES: Final = 8
@@ -377,7 +376,7 @@ def fetch(source: Container, trust: Trust, draft: Draft, manifest: Manifest) -> 
 def is_cut(error: BaseException) -> bool:
     """Whether a transfer ended with nothing wrong in what has come, so that it can go on later."""
     if isinstance(error, AotcError):
-        return error.code in _CUT_CODES
+        return error.code in UNREACHED
     return not isinstance(error, OSError)
 
 

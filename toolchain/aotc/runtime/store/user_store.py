@@ -8,6 +8,7 @@ when they are not checked again.
 
     <root>/sha256-<artifact id>/    a complete artifact; files 0444, folders 0555
     <root>/accepted-<id>.json       fixtures that matched in earlier loads; 0600
+    <root>/pulled-<digest>-<id>     which artifact a manifest of a registry is of; empty
     <root>/.new-<random>/           being installed, or removed; locked while its process lives
     <root>/.lock                    held while pruning, or adding attestations
 """
@@ -17,13 +18,21 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD, PRIVATE, SHARED
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record
-from aotc.runtime.store.entries import Hold, entry_path, hold, require_ours, unwritable
+from aotc.runtime.store.entries import (
+    Hold,
+    entry_path,
+    hold,
+    origin_path,
+    require_ours,
+    unwritable,
+)
 from aotc.spec.json import MAX_JSON_BYTES
 from aotc.spec.manifest import Manifest
 from aotc.spec.trust_anchors import TrustedKey
@@ -120,6 +129,7 @@ class Store:
                 require_ours(entry, entry_hold)
                 with FolderContainer(entry) as copy:
                     authentic = authenticate(copy, trust, attestations=source, files_to_read=reads)
+                self._note_origin(source, authentic.id)
                 return stored_artifact(entry, authentic, entry_hold, started)
             except AotcError as error:
                 entry_hold.close()
@@ -148,9 +158,16 @@ class Store:
                 found=damage.line(),
                 also=(damage, error),
             ) from None
+        self._note_origin(source, authentic.id)
         return stored_artifact(
             self.entry(authentic.id), authentic, entry_hold, started, from_store=False
         )
+
+    def _note_origin(self, source: Container, artifact_id: str) -> None:
+        """Remember which artifact the manifest of a registry is of, where the store is writable."""
+        if source.origin:
+            with suppress(OSError):
+                origin_path(self.root, source.origin.partition("@")[2], artifact_id).touch()
 
     def entry(self, artifact_id: str) -> Path:
         """The folder of the artifact with this id, whether or not it exists."""
