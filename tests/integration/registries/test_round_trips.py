@@ -25,7 +25,7 @@ from aotc.trust.key_loading import load_private
 
 FORMS = ("modelpack", "image")
 # Around the limit of what is put together with other small files, and of a chunk that is signed.
-SIZES = (0, 1, 65_000, 65_536 - 80, 65_536, 100_001, (1 << 24) - 80, (1 << 24) + 1)
+SIZES = (0, 65_536 - 81, 65_536 - 80, 100_001, (1 << 24) + 1)
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +78,7 @@ def test_a_hundred_round_trips(registry: Registry, tmp_path: Path) -> None:
         _round_trip(registry, folder, number, drawn.randrange(2_000_000))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_digest_is_that_of_the_artifact_alone(
-    registry: Registry, tmp_path: Path, form: str
-) -> None:
+def test_the_digest_is_that_of_the_artifact_alone(registry: Registry, tmp_path: Path) -> None:
     """From other folders, homes, times, modes, orders, umasks, zones and seeds of hashes."""
     private, _ = generate(tmp_path / "release.pem")
     first = build_artifact(tmp_path / "a.aotc", load_private(private), padding=100_000)
@@ -93,18 +90,19 @@ def test_the_digest_is_that_of_the_artifact_alone(
             shutil.copyfile(path, target)
             os.utime(target, (0, 1_000_000_000))
             target.chmod(0o400)
+    code = (
+        "import aotc, sys, os; os.umask(int(sys.argv[3]))\n"
+        "for form in sys.argv[4:]:\n"
+        "    print(aotc.push(sys.argv[1], sys.argv[2] + form, form=form).digest)"
+    )
     found = []
-    sides = ((first, "UTC", 0o022), (second, "Asia/Tokyo", 0o077))
-    for number, (artifact, zone, mask) in enumerate(sides):
+    sides = ((first, "UTC", 0o022, "C"), (second, "Asia/Tokyo", 0o077, "C.UTF-8"))
+    for number, (artifact, zone, mask, locale) in enumerate(sides):
         home = tmp_path / f"home-{number}"
         home.mkdir()
-        reference = f"oci://{registry.host}/digests/{form}-{number}:1"
-        code = (
-            "import aotc, sys, os; os.umask(int(sys.argv[4]))\n"
-            "print(aotc.push(sys.argv[1], sys.argv[2], form=sys.argv[3]).digest)"
-        )
+        repository = f"oci://{registry.host}/digests-{number}:"
         ended = subprocess.run(
-            [sys.executable, "-c", code, artifact, reference, form, str(mask)],
+            [sys.executable, "-c", code, artifact, repository, str(mask), *FORMS],
             cwd=home,
             env={
                 "PATH": os.environ["PATH"],
@@ -112,13 +110,13 @@ def test_the_digest_is_that_of_the_artifact_alone(
                 "PYTHONHASHSEED": str(number),
                 "HOME": str(home),
                 "TZ": zone,
-                "LC_ALL": ("C", "C.UTF-8")[number],
+                "LC_ALL": locale,
             },
             capture_output=True,
             text=True,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr
-        found.append(ended.stdout.strip())
-    assert found[0].startswith("sha256:")
+        found.append(ended.stdout.split())
+    assert len(set(found[0])) == 2
     assert found[0] == found[1]
