@@ -414,6 +414,10 @@ def test_commands_take_references(
     refused = answer("attest", str(small), *approval, *signed, "--push", status=2)
     assert json.dumps(refused).count("AOTC-I027") == 1
     assert answer("attest", reference, *approval, *signed, "--push")["schema"] == "aotc.attest/1"
+    qualified = answer("attest", reference, "--qualify", "--runs", "2", *signed, "--push")
+    assert str(qualified["path"]).startswith(f"oci://{registry.host}/{REPOSITORY}@sha256:")
+    matrix = answer("fleet", "verify", reference, "--targets", "linux-x86-64", *trusted)
+    assert matrix["artifacts"] == {reference: pulled["artifact_id"]}
     for words in (
         ("pack", reference, "-o", str(tmp_path / "b.zip")),
         ("verify", f"oci://{registry.host}/{REPOSITORY}:none"),

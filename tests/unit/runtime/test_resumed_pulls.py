@@ -19,7 +19,7 @@ from file_bytes import contents_of
 
 from aotc.base.errors import AotcError
 from aotc.base.files.replacing import NEW
-from aotc.base.files.work_folders import resumable_folder
+from aotc.base.files.work_folders import prepare_output, resumable_folder
 from aotc.runtime.store.pruning import prune
 from aotc.runtime.store.publication import PREFIX, Draft, fetch, is_cut
 from aotc.runtime.store.user_store import Store
@@ -277,6 +277,21 @@ def test_an_output_goes_on_too(
     with pytest.raises(AotcError):
         copy(Far(artifact, CHUNK, refuse("AOTC-I205")))
     assert list(place.parent.iterdir()) == []
+
+
+def test_a_folder_beside_an_output_that_nothing_is_in_goes_at_once(tmp_path: Path) -> None:
+    """Of a pull that was killed once its output had its name."""
+    place = tmp_path / "pulled.aotc"
+    child = os.fork()
+    if child == 0:
+        with resumable_folder(place, is_cut) as work:
+            (work / NEW).mkdir()
+            (work / NEW).rename(place)
+            die()
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 2
+    prepare_output(tmp_path / "another.aotc")
+    assert list(tmp_path.iterdir()) == [place]
 
 
 def test_two_are_under_way_at_once(

@@ -90,11 +90,11 @@ def bench(
     Each side is loaded twice and the second load counts.  All sides run in turn in this process,
     in rounds whose order is drawn anew, so that their ratios hold on a noisy machine.
 
-    `artifact` is a folder, a packed file, or `sha256-<id>` of an entry of a store.  `against` is
-    the plain ONNX model, which gets ONNX Runtime's defaults on the CPU.  `baseline` is an earlier
-    artifact of the same model, which is loaded as the artifact is, or a file that `history` wrote;
-    `allow` (default: 1.05) is the ratio of the medians, artifact / baseline, up to which the
-    artifact is not called slower (`comparison.verdict` of the report).
+    `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference
+    `oci://…`.  `against` is the plain ONNX model, which gets ONNX Runtime's defaults on the CPU.
+    `baseline` is an earlier artifact of the same model, which is loaded as the artifact is, or a
+    file that `history` wrote; `allow` (default: 1.05) is the ratio of the medians, artifact /
+    baseline, up to which the artifact is not called slower (`comparison.verdict` of the report).
 
     `runs` is the number of timed calls of each side, `seconds` how long all may take, whichever
     ends first; without either, 300 calls for each stream, in 10 seconds.  `warm_up` calls of each

@@ -77,13 +77,13 @@ def export(
 ) -> ExportReport:
     """Verify an artifact, and write one of its variants for software that knows nothing of it.
 
-    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` of an entry of a store;
-    `trust`, `key`, `channel` and `unsafe_no_trust_state` are as in `load`.  The folder `output`
-    appears when it is complete, and depends on the artifact and the variant alone; with `force` it
-    replaces an earlier export with nothing else in it.  The format `onnx` is `model.onnx` with its
-    weights and compiled parts beside it, a README.md, and `export.json` with the options that the
-    variant was proven with.  From then on nobody verifies the files, or checks host, placement,
-    sizes and answers.
+    `artifact` is the path of a folder or packed artifact, `sha256-<id>` of an entry of a store, or
+    a reference `oci://…`, of which only the variant's files are fetched; `trust`, `key`, `channel`
+    and `unsafe_no_trust_state` are as in `load`.  The folder `output` appears when it is complete,
+    and depends on the artifact and the variant alone; with `force` it replaces an earlier export
+    with nothing else in it.  The format `onnx` is `model.onnx` with its weights and compiled parts
+    beside it, a README.md, and `export.json` with the options that the variant was proven with.
+    From then on nobody verifies the files, or checks host, placement, sizes and answers.
 
     `variant` names one; by default the one that `load` would take here, else the first that needs
     no CPU feature, which a finding says where there are several.  That it does not run on this host

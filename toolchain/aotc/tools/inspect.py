@@ -64,10 +64,11 @@ def inspect(
 ) -> InspectReport:
     """Describe the artifact in a folder or a packed file, or a model: ONNX, or of a framework.
 
-    `path` may also be `sha256-<id>` for an artifact in a store.  Nothing is verified.  `traffic` is
-    a file of recorded shapes: the report then says what the artifact would do with them.  Shapes
-    are tuples of sizes and names of dims, dtypes have numpy's names, sizes are in bytes and times
-    in seconds.  A framework's source is captured for that; `trust_source` allows code of it to run.
+    `path` may also be `sha256-<id>` for an artifact in a store, or a reference `oci://…`.  Nothing
+    is verified.  `traffic` is a file of recorded shapes: the report then says what the artifact
+    would do with them.  Shapes are tuples of sizes and names of dims, dtypes have numpy's names,
+    sizes are in bytes and times in seconds.  A framework's source is captured for that;
+    `trust_source` allows code of it to run.
 
     Raises AOTC-I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
     for the traffic; G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json cannot

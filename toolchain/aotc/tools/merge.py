@@ -71,14 +71,14 @@ def merge_artifacts(
 ) -> MergeReport:
     """Merge the artifacts at `paths`, of one model, into one at `output`, signed anew.
 
-    Each is a folder, a packed artifact or `sha256-<id>`, and is verified completely first: by
-    `trust`, a policy or a file of public keys, for `channel`; by default this user's development
-    key and the signing key are trusted.  They have the same model, ranges and promises; variants
-    that are the same become one, and different ones of one name are renamed (AOTC-I180).  Weights
-    are stored once.  The result depends on the artifacts alone, and not on their order: its payload
-    is the one of a build on one host, where one could have made it.  Every variant keeps its
-    measurements, with the host where they were made; evidence, provenance and bill of materials of
-    each input are materials of the new one.  `key`, `builder_id`, `invocation_id`, `release`,
+    Each is a folder, a packed artifact, `sha256-<id>` or `oci://…`, and is verified completely
+    first: by `trust`, a policy or a file of public keys, for `channel`; by default this user's
+    development key and the signing key are trusted.  They have the same model, ranges and promises;
+    variants that are the same become one, and different ones of one name are renamed (AOTC-I180).
+    Weights are stored once.  The result depends on the artifacts alone, and not on their order: its
+    payload is the one of a build on one host, where one could have made it.  Every variant keeps
+    its measurements, with the host where they were made; evidence, provenance and bill of materials
+    of each input are materials of the new one.  `key`, `builder_id`, `invocation_id`, `release`,
     `force` and `output` are as in `build`.  The whole gate is passed before the output gets its
     name, and what runs on this host is loaded, and its fixtures run, by `workers` or new ones.
 

@@ -234,13 +234,14 @@ def verify(
 ) -> VerifyReport:
     """Run the complete gate on an artifact, and report every reason for a refusal.
 
-    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
-    `trust` (the path of a trust policy or a file of public keys) or `key` (the path of one public
-    key) replaces the default trust, this user's development key.  A host with root keys takes only
-    a policy that they signed.  `channel` is the channel for which a policy is applied.  `full` also
-    hashes files as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is
-    remembered about a policy and the releases it accepts, so older ones may be accepted later; a
-    finding says so.
+    `artifact` is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, or
+    a reference `oci://…`, of which only documents and attestations are fetched where these are
+    refused already.  `trust` (the path of a trust policy or a file of public keys) or `key` (the
+    path of one public key) replaces the default trust, this user's development key.  A host with
+    root keys takes only a policy that they signed.  `channel` is the channel for which a policy is
+    applied.  `full` also hashes files as a whole whose chunks were hashed.  With
+    `unsafe_no_trust_state`, nothing is remembered about a policy and the releases it accepts, so
+    older ones may be accepted later; a finding says so.
 
     `target` is what the variants are judged for: "host" (this machine), the name of a built-in
     target, or the path of a target file.  With "none" no host is judged, and the verdict of an

@@ -240,7 +240,9 @@ def remove_abandoned(path: Path, place: str = "") -> bool:
         status = path.lstat()
         if status.st_uid != getattr(os, "geteuid", lambda: status.st_uid)():
             return False
-        if not _is_abandoned(found, path, locked=True) or is_resumable(path):
+        if not _is_abandoned(found, path, locked=True):
+            return False
+        if (path / NEW).exists() and is_resumable(path):
             return False
         descriptor = lock_path(path)
         if not _is_abandoned(found, path, locked=descriptor is not None):

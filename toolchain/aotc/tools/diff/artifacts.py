@@ -49,9 +49,10 @@ def diff(
 ) -> DiffReport:
     """What changed from artifact or model `a` to artifact or model `b`.
 
-    Each is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, or the
-    path of a model, NAME.onnx.  Of a model, what only a build knows is not compared; `built_from`
-    of the report says whether an artifact was built from the very bytes of it.
+    Each is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, a
+    reference `oci://…`, or the path of a model, NAME.onnx.  Of a model, what only a build knows is
+    not compared; `built_from` of the report says whether an artifact was built from the very bytes
+    of it.
 
     Nothing is verified, and the digests that the manifests state are believed.  But both are run on
     the same inputs, which is what the area `answers` compares, only if both verify as `load` has it
