@@ -186,6 +186,8 @@ def test_what_is_refused_has_no_weights_fetched_and_leaves_nothing(
     report = aotc.verify(f"oci://{reference}", key=other)
     assert [each.code for each in report.refusals] == ["AOTC-G002"]
     assert report.artifact == f"oci://{reference}"
+    digest = registry.repo(REPOSITORY).tags["1.0"]
+    assert report.origin == f"{registry.host}/{REPOSITORY}@{digest}"
     for call in (
         lambda: aotc.pull(reference, store=tmp_path / "store", key=other),
         lambda: aotc.pull(reference, tmp_path / "a.aotc", key=other),

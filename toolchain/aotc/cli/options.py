@@ -211,9 +211,7 @@ Reference = Annotated[
 ]
 Push = Annotated[
     bool,
-    typer.Option(
-        "--push", help="ARTIFACT is an oci:// reference: add the attestation to it in the registry"
-    ),
+    typer.Option("--push", help="add it to an artifact in a registry, whose reference ARTIFACT is"),
 ]
 Trust = Annotated[
     Path | None,

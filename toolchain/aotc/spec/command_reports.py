@@ -523,6 +523,7 @@ class Exported:
     name: Annotated[str, "of the artifact"]
     artifact_id: Annotated[str, "sha256 of aotc.json of the artifact, which was verified"]
     variant: str
+    model: Annotated[str, "name under which a server knows it; empty: the format has none"] = ""
     unproven: Annotated[str, "why its answers were not compared; empty: they were"] = ""
     providers: Annotated[tuple[str, ...], "execution providers as ORT names them, in order"]
     session: SessionSpec

@@ -87,6 +87,9 @@ class VerifyReport:
     schema: Literal["aotc.verify/1"] = "aotc.verify/1"
     artifact: str
     artifact_id: Annotated[str, "sha256 of aotc.json; empty if it was not read"] = ""
+    origin: Annotated[str, "HOST/REPOSITORY@DIGEST that was verified; empty: not in a registry"] = (
+        ""
+    )
     authentic: bool
     verdict: Annotated[
         Verdict | Literal["authentic", "unverified"],

@@ -165,10 +165,11 @@ def authenticate(
     )
 
 
-def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> None:
+def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> Mapping[str, str]:
     """Run steps 1 to 3 without parsing manifests, before an artifact is copied anywhere.
 
-    Raises the first refusal, with the others of that step in `also`.
+    Returns the sha256 of each signed file by its path.  Raises the first refusal, with the others
+    of that step in `also`.
     """
     state = Examination(container, Trust.of(trust).at_present())
     authenticity.list_files(state, container)
@@ -177,6 +178,7 @@ def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> Non
     _raise_first(state)
     authenticity.check_signatures(state)
     _raise_first(state)
+    return state.digests or {}
 
 
 def _raise_first(state: Examination) -> None:
@@ -360,6 +362,21 @@ def _verify_once(
     )
 
 
+def verify_part(
+    container: Container, trusted: Trust, place: Path, files: Collection[str]
+) -> VerifyReport:
+    """`verify`, for no host, of the part of an artifact that `container` holds of it.
+
+    `container` lists all files of the artifact, and has the payload files `files`, whose digests
+    are checked; that others are not there is no refusal.  `place` is where it was found.
+    """
+    started = time.perf_counter()
+    state = Examination(container, trusted, files_to_read=lambda _: files)
+    steps = _run_steps(state, container, sink=None, full=False, collect=True)
+    asked = _Asked(None, NO_TARGET)
+    return _judge_target(_for_target(state, asked), steps, place, asked, started=started)
+
+
 def _examined(
     container: Container, trusted: Trust, asked: Sequence[_Asked], *, full: bool
 ) -> tuple[Examination, list[CheckResult]]:
@@ -447,6 +464,7 @@ def _judge_target(
     return VerifyReport(
         artifact=artifact_name(path),
         artifact_id=state.artifact_id,
+        origin=state.origin,
         authentic=authentic,
         verdict=verdict,
         signers=tuple(key_id(key.pem) for key in state.signers),

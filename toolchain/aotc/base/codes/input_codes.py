@@ -656,6 +656,31 @@ INPUTS: Final[tuple[Row, ...]] = (
      "It was verified as any other, with the attestations that it had when it was pulled last: those that the registry "
      "got since are not known here. A tag is never looked up in the store.",
      "See why the registry does not answer; pull again once it does, where new attestations count."),
+    ("AOTC-I225", "server cannot run the variant as proven", INPUT,
+     "The export is for Triton's ONNX Runtime backend, which takes tensors of its own types alone, and runs graphs on the "
+     "CPU or CUDA provider, with optimization levels of its own and without libraries of operators that lie in the "
+     "artifact. What the variant has instead is shown.",
+     "Export another variant (--variant: 'aotc inspect ARTIFACT' lists them), or as onnx for a server that takes it."),
+    ("AOTC-I226", "model name is not one that the server takes", INPUT,
+     "A server knows a model by the name of its folder, and KServe also by that of its service, which is part of a host "
+     "name: not every name of an artifact can be one.",
+     "Give the model another name there with --name."),
+    ("AOTC-I227", "server does not set options of the proof", FINDING,
+     "The variant was proven with session options that the server's configuration cannot express, and that it runs "
+     "without: answers and times may differ from those of the proof.",
+     "Compare its answers with the artifact's fixtures on the server; or build the variant without these options."),
+    ("AOTC-I228", "export cannot be verified in place", INPUT,
+     "There is no export at the path, or it was made without --reverify, and has neither the signed manifest nor the "
+     "signatures. An export for KServe has what is verified in its folder 'models'.",
+     "Export it with --reverify, and give the folder that the server reads."),
+    ("AOTC-I229", "option does not fit the export", INPUT,
+     "An export of the format onnx has no name of a model; and an export is verified for no host, as its server has an "
+     "ONNX Runtime of its own.",
+     "Leave the option out."),
+    ("AOTC-I230", "artifact is in no form that a pod mounts", FINDING,
+     "The service of an export for KServe mounts the artifact as an image volume, and Kubernetes mounts images, not "
+     "ModelPack manifests.",
+     "Push it as an image, too: 'aotc push ARTIFACT REF --form image'; or take what clusterstoragecontainer.yaml says."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -368,7 +368,7 @@ Repositories = Annotated[
         _A_RULE,
         "--repository",
         "PATTERN",
-        "HOST/REPOSITORY to take artifacts from, of those in registries",
+        "repository to take artifacts from that are in registries: HOST/REPOSITORY",
         default_factory=list,
         show_default="any",
     ),

@@ -43,6 +43,7 @@ def verify_view(report: VerifyReport) -> Sheet:
         Facts(
             [
                 ("artifact", report.artifact_id),
+                ("from", f"oci://{report.origin}" if report.origin else ""),
                 ("signed by", signers or "no trusted key"),
                 ("target", report.target),
                 ("took", f"{duration(report.seconds)}, {size(report.hashed_bytes)} hashed"),
