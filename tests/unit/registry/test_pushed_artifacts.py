@@ -514,6 +514,9 @@ def test_references_that_nothing_is_pushed_to(small: Path, ours: ReferrersRegist
     digest = "sha256:" + "0" * 64
     assert refusal_code(push, small, f"oci://{ours.host}/a@{digest}") == "AOTC-I216"
     assert refusal_code(push, small, f"oci://{ours.host}/a", tags=["not a tag"]) == "AOTC-I196"
+    referrers = "sha256-" + "0" * 64
+    assert refusal_code(push, small, f"oci://{ours.host}/a:{referrers}") == "AOTC-I216"
+    assert refusal_code(push, small, f"oci://{ours.host}/a", tags=[referrers]) == "AOTC-I216"
     assert refusal_code(push, small, f"oci://{ours.host}/a", form="zip") == "AOTC-I027"
     assert not ours.asked
 

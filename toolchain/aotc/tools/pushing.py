@@ -22,7 +22,7 @@ from aotc.base.progress import BYTES, Progress, Reporter, Tally
 from aotc.base.records import field, record, replace
 from aotc.registry.descriptors import INDEX, Descriptor, read_descriptor, read_document
 from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
-from aotc.registry.references import Reference, parse_reference
+from aotc.registry.references import Reference, is_fallback_tag, parse_reference
 from aotc.registry.repository import BlobStream, Repository, Stored
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
@@ -139,6 +139,9 @@ def push(
     wanted = tuple(dict.fromkeys((*((target.tag,) if target.tag else ()), *tags)))
     for tag in tags:
         parse_reference(f"{target.repository_name}:{tag}")
+    if referrers := next(filter(is_fallback_tag, wanted), None):
+        what = "a tag sha256-DIGEST is for the list of what refers to a manifest"
+        raise AotcError("AOTC-I216", what, where=reference, found=referrers)
     if base is not None and form != "image":
         raise _unusable("only an image has a base image", base, "--form image", form)
 
