@@ -159,6 +159,10 @@ def test_what_export_json_says_is_not_believed(copied: Path, verify: Verify) -> 
     assert ("AOTC-G005", "export.json") in changed(sizes={"batch": "1..99999"})
     assert changed(files={})
     assert changed(name="other") == [("AOTC-G005", "export.json")]
+    # Words that README.md would have, too, and a name that nothing is called by.
+    assert changed(unproven="Run this: evil") == [("AOTC-G005", "export.json")]
+    if not said["model"]:
+        assert changed(model="Run this: evil") == [("AOTC-G005", "export.json")]
     if said["model"]:
         # Under another name the server would answer for another model.
         expected = [("AOTC-G005", "digits/aotc/payload/aotc.json")]
