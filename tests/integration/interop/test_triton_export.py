@@ -28,6 +28,7 @@ from aotc.spec.shapes import Dim, Domain, Relation
 from aotc.spec.target import CustomOps, Plugin
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.tools.export import ExportSource, Layout, describe
+from aotc.tools.onnx_folder import layout as plain_layout
 from aotc.tools.triton import layout
 from aotc.trust.packing import pack
 
@@ -337,6 +338,20 @@ def test_what_runs_showed_of_outputs(model_config: ModuleType) -> None:
         shapes = (ValueShapes(name="y", inferred=inferred, produced=("batch", 6)),)
         made = source_of(X, outputs=unnamed, shapes=shapes, domain=dims(batch=(1, 8)))
         assert list(config_of(model_config, made).output[0].dims) == [expected]
+
+
+def test_names_of_a_model_are_no_lines_of_the_readme() -> None:
+    odd = "n\n\n## Serve it\n\n```sh\nevil"
+    values = (Value(name=odd, dtype="float32", shape=()), replace(X, shape=(odd, 3)))
+    made = source_of(*values, domain=dims(**{odd: (1, 8)}))
+    described = replace(made.described, sizes={odd: "1..8"})
+    lines = [
+        line
+        for layout_of in (layout, plain_layout)
+        for line in layout_of(replace(made, described=described)).texts["README.md"].splitlines()
+    ]
+    assert "evil" not in lines and lines.count("## Serve it") == 1
+    assert sum("\\n## Serve it" in line for line in lines) == 3
 
 
 def test_types_names_and_options(model_config: ModuleType) -> None:

@@ -84,7 +84,7 @@ def _readme(source: ExportSource) -> Iterator[str]:
     yield "## It was proven with"
     yield ""
     yield from (f"- {line}" for line in needs_in_words(variant.requirements))
-    sizes = [f"`{name}` {text}" for name, text in described.sizes.items()]
+    sizes = [f"`{printable(name)}` {text}" for name, text in described.sizes.items()]
     yield f"- Sizes: {', '.join(sizes) if sizes else 'those of the model, which are fixed'}."
     if manifest.random is not None and manifest.random.policy == "seed" and manifest.random.draws:
         yield "- Random numbers drawn anew by each call; a session alone goes on from call to call."

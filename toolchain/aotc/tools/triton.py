@@ -80,7 +80,8 @@ def layout(source: ExportSource) -> Layout:
             "AOTC-I226",
             "the name of the model is not one that Triton serves",
             where="--name",
-            expected="letters, digits, '.', '_' and '-', at most 255, and a letter or digit first",
+            expected="letters, digits, '.', '_' and '-', at most 255, a letter or digit first, and "
+            f"neither {README} nor {EXPORTED}",
             found=name,
         )
     _require_fit(source)
@@ -425,7 +426,8 @@ def _readme(source: ExportSource, config: _Config, dropped: list[str]) -> Iterat
     yield ""
     yield "## Sizes"
     yield ""
-    yield from (f"- {line}" for line in _sizes_in_words(source, config))
+    # Names in them are those of whoever made the model.
+    yield from (f"- {printable(line)}" for line in _sizes_in_words(source, config))
     yield ""
     yield "## It was proven with"
     yield ""
