@@ -113,6 +113,10 @@ def test_a_missing_file_and_others(copied: Path, verify: Verify) -> None:
     assert codes(verify(copied)) == [("AOTC-G007", at)]
     (folder / "other.onnx").unlink()
     evidence = next(copied.rglob("payload/aotc.json")).parents[1]
+    (evidence / "attestations" / "other.txt").write_text("x")
+    at = (evidence / "attestations" / "other.txt").relative_to(copied).as_posix()
+    assert ("AOTC-G007", at) in codes(verify(copied))
+    (evidence / "attestations" / "other.txt").unlink()
     evidence.rename(copied / "else")
     (copied / "aside").mkdir()
     (copied / "else").rename(copied / "aside" / "aotc")

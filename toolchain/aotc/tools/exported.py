@@ -100,7 +100,8 @@ def verify_export(
         part = _Part(export, evidence, targets, sizes)
         report = verify_part(part, trusted, place, frozenset(targets))
         others = _others(export, listing, layout, source, evidence) if report.authentic else []
-    names = {f"{PAYLOAD}/{path}": target for path, target in targets.items()}
+    names = {path: f"{evidence}/{path}" for path in listing.under(evidence)}
+    names |= {f"{PAYLOAD}/{path}": target for path, target in targets.items()}
     refusals = (
         *(replace(each, where=names.get(each.where, each.where)) for each in report.refusals),
         *(refusal_of(error) for error in others),
