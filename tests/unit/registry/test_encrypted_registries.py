@@ -67,7 +67,9 @@ def test_plain_http_where_tls_is_expected(docker: Registry, encrypted: Registry)
         "AOTC-I198",
         f"No encrypted connection to {docker.host}",
     )
-    assert error.fix.startswith("If the host speaks plain HTTP: --plain-http")
+    assert error.fix.startswith(
+        f"If the host speaks plain HTTP: --plain-http, or AOTC_OCI_PLAIN_HTTP={docker.host}."
+    )
     # As the user says.
     reference = parse_reference(f"{docker.host}/a")
     assert not Repository(reference, ca=encrypted.ca, plain_http=True).has_blob(DIGEST)
@@ -118,8 +120,9 @@ def test_plain_http_is_for_loopback_and_what_is_named(
 ) -> None:
     assert Connection(host, plain_http=False, ca=None).scheme == scheme
     assert Connection(host, plain_http=True, ca=None).scheme == "http"
-    monkeypatch.setenv("AOTC_OCI_PLAIN_HTTP", f"a.example, {host},")
-    assert Connection(host, plain_http=False, ca=None).scheme == "http"
+    for stated in (host, host.upper()):
+        monkeypatch.setenv("AOTC_OCI_PLAIN_HTTP", f"a.example, {stated},")
+        assert Connection(host, plain_http=False, ca=None).scheme == "http"
     assert Connection("other.example", plain_http=False, ca=None).scheme == "https"
 
 

@@ -131,6 +131,7 @@ def test_two_lengths_are_none(held: Held) -> None:
             "AOTC-I205",
         ),
         ({"status": 206, "body": b"short"}, "AOTC-I205"),
+        ({"status": 206, "headers": {"Content-Range": f"bytes 0-{'9' * 5000}/*"}}, "AOTC-I205"),
         ({"status": 416}, "AOTC-I205"),
         ({"status": 404}, "AOTC-I201"),
         ({"cut_after": 0}, "AOTC-I204"),
@@ -278,10 +279,19 @@ def test_blobs_may_be_elsewhere(held: Held) -> None:
         ("http://registry.example/v2/", "plain HTTP, from HTTPS"),
         ("http://cdn.example/", "plain HTTP, from HTTPS"),
         ("http://127.0.0.1/", "plain HTTP, from HTTPS"),
-        ("https://127.0.0.1/", "a host of this machine or its network"),
-        ("https://localhost/", "a host of this machine or its network"),
-        ("https://169.254.169.254/latest", "a host of this machine or its network"),
-        ("https://[::1]/", "a host of this machine or its network"),
+        ("https://127.0.0.1/", "a host of this machine or its link"),
+        ("https://localhost/", "a host of this machine or its link"),
+        ("https://169.254.169.254/latest", "a host of this machine or its link"),
+        ("https://[::1]/", "a host of this machine or its link"),
+        # As the system reads addresses, and names that it knows without asking.
+        ("https://127.1/", "a host of this machine or its link"),
+        ("https://0x7f000001/", "a host of this machine or its link"),
+        ("https://2130706433./", "a host of this machine or its link"),
+        ("https://[::ffff:169.254.169.254]/", "a host of this machine or its link"),
+        ("https://a.localhost/", "a host of this machine or its link"),
+        # Read by urllib3 and requests as 127.0.0.1.
+        ("https://127.0.0.1\\.cdn.example/", "no valid address"),
+        ("https://127%2e0.0.1/", "no valid address"),
         ("https://a@cdn.example/", "an address with a login"),
         ("https://cdn.example:99999/", "no valid address"),
         ("https://cdn.example/blob?signed=1", ""),
@@ -339,6 +349,23 @@ def test_too_many_referrers(held: Held) -> None:
     assert refusal(lambda: held.repository.referrers(digest)).code == "AOTC-I203"
 
 
+def test_lists_of_referrers_are_not_kept_without_end(held: Held) -> None:
+    listed = 0
+
+    def page(_: bytes) -> bytes:
+        nonlocal listed
+        listed += 1
+        row = {**held.referrer.to_json(), "annotations": {"long": "x" * (1 << 20)}}
+        return json.dumps({"manifests": [{**row, "digest": f"sha256:{listed:064x}"}]}).encode()
+
+    digest = held.manifest.digest
+    more = {"Link": f'</v2/a/b/referrers/{digest}?more>; rel="next"', "Content-Length": None}
+    held.does("GET .*/referrers/", change=page, headers=more)
+    error = refusal(lambda: held.repository.referrers(digest))
+    assert (error.code, error.what) == ("AOTC-I206", "The registry lists too many referrers")
+    assert listed == MAX_MANIFEST >> 20
+
+
 def test_referrers_of_several_pages(held: Held) -> None:
     added = [
         held.repository.put_manifest(manifest(f"application/{n}", subject=held.manifest), MANIFEST)
@@ -374,6 +401,19 @@ def test_an_index_of_referrers_that_others_write(held: Held) -> None:
     held.does(f"GET .*/{tag}", then=overwrite)
     error = refusal(lambda: added("third"))
     assert (error.code, error.found) == ("AOTC-I209", "8 times")
+
+
+def test_an_index_of_referrers_keeps_what_others_wrote(held: Held) -> None:
+    held.registry.referrers_api = False
+    tag = held.manifest.digest.replace(":", "-")
+    row = {**held.referrer.to_json(), "platform": {"os": "linux"}, "data": "e30="}
+    index = {"schemaVersion": 2, "mediaType": INDEX, "annotations": {"a": "b"}, "manifests": [row]}
+    held.repository.put_manifest(json.dumps(index).encode(), INDEX, tag)
+    ours = manifest("application/x-ours", subject=held.manifest)
+    added = held.repository.put_manifest(ours, MANIFEST)
+    repo = held.registry.repo("a/b")
+    found = json.loads(repo.manifests[repo.tags[tag]][1])
+    assert found == {**index, "manifests": [row, added.to_json()]}
 
 
 def test_nobody_answers() -> None:

@@ -172,6 +172,7 @@ def test_a_helper_that_fails_is_told(
         ('{"auths": {"a": 1}}', "'auths' is no object of objects"),
         ('{"credHelpers": {"a": 1}}', "'credHelpers' is no object of texts"),
         ('{"credsStore": "../x"}', "a credential helper is named as no program is"),
+        ('{"credsStore": "x\\u0000y"}', "a credential helper is named as no program is"),
         ('{"auths": {"HOST": {"auth": "%"}}}', "a login that is not base64 of USER:PASSWORD"),
         ('{"auths": {"HOST": {"auth": 1}}}', "'auths' has a login that is no text"),
     ],
@@ -283,6 +284,7 @@ def test_tokens_are_given_to_nobody_too(ours: ReferrersRegistry) -> None:
         (Fault(of="/token", status=403), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b"{}"), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b"<html>"), "AOTC-I207"),
+        (Fault(of="/token", status=200, body=b"[" * 100_000), "AOTC-I207"),
         (Fault(of="/token", status=200, body=b'{"token": 1}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b'{"token": "a\\nb"}'), "AOTC-I199"),
         (Fault(of="/token", status=200, body=b" " * (5 << 20)), "AOTC-I206"),
@@ -321,6 +323,14 @@ def test_a_challenge_that_nobody_answers(
     monkeypatch.setenv("DOCKER_CONFIG", str(log_in(tmp_path / "docker", ours.host)))
     ours.faults.append(Fault(of="HEAD", status=401, headers={"WWW-Authenticate": challenge}))
     assert refused(ours.host).code == "AOTC-I199"
+
+
+def test_a_host_that_is_named_like_this_machine_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(monkeypatch, tmp_path / "docker", {"auths": {"127.0.0.1.corp.example": LOGIN}})
+    connection = Connection("localhost.corp.example", plain_http=False, ca=None)
+    assert not connection._credentials.log_in('Basic realm="x"', "pull", connection.base, None)
 
 
 def test_no_other_host_sees_a_login(

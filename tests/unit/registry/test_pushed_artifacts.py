@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from artifact_builder import build_artifact, payload_digests
 from file_bytes import contents_of, flip_bit
-from referrers_registry import INDEX, Fault, ReferrersRegistry
+from referrers_registry import INDEX, Fault, ReferrersRegistry, referrers_registry
 from refusals import refusal, refusal_code
 from registries import Registry
 
@@ -448,6 +448,16 @@ def test_foreign_manifests(
     assert changed(ours, small, form, change) == code
 
 
+def test_files_of_all_layers_are_limited(
+    small: Path, ours: ReferrersRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seven files are in two layers, and eleven with the folders.
+    monkeypatch.setattr("aotc.trust.registry_container.MAX_ENTRIES", 6)
+    assert changed(ours, small, "image", lambda d: None) == "AOTC-I214"
+    monkeypatch.setattr("aotc.trust.registry_container.MAX_ENTRIES", 10)
+    assert changed(ours, small, "image", lambda d: None) == "AOTC-G012"
+
+
 def test_indexes_are_no_artifacts(small: Path, ours: ReferrersRegistry, tmp_path: Path) -> None:
     assert changed(ours, small, "image", lambda d: d.update(mediaType=INDEX), INDEX) == "AOTC-I210"
     repo = ours.repo("there")
@@ -504,6 +514,9 @@ def test_references_that_nothing_is_pushed_to(small: Path, ours: ReferrersRegist
     digest = "sha256:" + "0" * 64
     assert refusal_code(push, small, f"oci://{ours.host}/a@{digest}") == "AOTC-I216"
     assert refusal_code(push, small, f"oci://{ours.host}/a", tags=["not a tag"]) == "AOTC-I196"
+    referrers = "sha256-" + "0" * 64
+    assert refusal_code(push, small, f"oci://{ours.host}/a:{referrers}") == "AOTC-I216"
+    assert refusal_code(push, small, f"oci://{ours.host}/a", tags=[referrers]) == "AOTC-I216"
     assert refusal_code(push, small, f"oci://{ours.host}/a", form="zip") == "AOTC-I027"
     assert not ours.asked
 
@@ -607,6 +620,25 @@ def test_an_image_over_another(
         with opened(report.reference) as container:
             assert authenticate(container, trust).id == report.artifact_id
     assert ours.requests("GET .*busy/box/blobs")
+
+
+def test_certificates_hold_for_all_that_is_read_there(
+    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = {"architecture": "x86_64", "os": "linux"}
+    small = build_artifact(tmp_path / "a", key, requirements=needs)
+    with referrers_registry(tls=tmp_path / "tls") as there:
+        ca, host = there.ca, there.host
+        assert ca is not None
+        first = push(small, f"oci://{host}/a", ca=ca)
+        base = str(base_image(there, "base"))
+        source = first.reference
+        over = push(source, f"oci://{host}/b", form="image", base=base, ca=ca)
+        assert over.artifact == source
+        assert over.artifact_id == first.artifact_id
+        monkeypatch.setenv("AOTC_OCI_CA", str(ca))
+        with opened(over.reference) as container:
+            assert len(container.listing("attestations").files) == 2
 
 
 @pytest.mark.parametrize(

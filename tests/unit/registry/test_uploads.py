@@ -183,6 +183,16 @@ def test_an_upload_that_is_answered_wrongly(
     assert refused(repository, SMALL).code == code
 
 
+def test_a_redirect_that_no_upload_follows_is_told(
+    ours: ReferrersRegistry, repository: Repository
+) -> None:
+    away = {"Location": "https://registry.example/v2/?signed=1"}
+    ours.faults.append(Fault(of="POST", status=301, headers=away))
+    error = refused(repository, SMALL)
+    assert error.code == "AOTC-I202"
+    assert error.found == "301 Moved Permanently, to https://registry.example/v2/"
+
+
 def test_a_file_that_changes_is_no_blob(
     ours: ReferrersRegistry, repository: Repository, docker: Registry
 ) -> None:
@@ -192,6 +202,24 @@ def test_a_file_that_changes_is_no_blob(
                 there.put_blob(EMPTY.digest, len(SMALL), lambda given=content: io.BytesIO(given))  # type: ignore[misc]
             assert caught.value.code == code
             assert not there.has_blob(EMPTY.digest)
+
+
+def test_bytes_that_are_not_those_of_the_digest_are_sent_once(
+    ours: ReferrersRegistry, repository: Repository, pauses: list[float | None]
+) -> None:
+    with pytest.raises(AotcError) as caught:
+        repository.put_blob(EMPTY.digest, len(LARGE), lambda: io.BytesIO(LARGE))
+    assert caught.value.code == "AOTC-I202"
+    assert methods(ours) == "HEAD POST PATCH PUT"
+
+
+def test_a_number_without_end_is_no_range(
+    ours: ReferrersRegistry, repository: Repository, pauses: list[float | None]
+) -> None:
+    ours.faults.append(Fault(of="PATCH", cut_after=1 << 20, times=1))
+    ours.faults.append(Fault(of="GET", headers={"Range": f"0-{'9' * 5000}"}, times=1))
+    blob, _ = put(repository, LARGE)
+    assert ours.blobs[blob.digest] == LARGE
 
 
 def test_an_error_of_the_disk_is_none_of_the_network(repository: Repository) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -58,11 +60,13 @@ _INVALID: Final = (
     *(requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema),
     requests.exceptions.InvalidHeader,
 )
+# Of what else stands in a host, urllib3 and requests may make another host than was checked.
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 # Docker's own registry answers under another name than it is called.
 _DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")
 _USE_PLAIN_HTTP: Final = (
-    "If the host speaks plain HTTP: --plain-http, or name it in AOTC_OCI_PLAIN_HTTP. Otherwise "
-    "name the CA of the registry: --ca FILE, or AOTC_OCI_CA."
+    "If the host speaks plain HTTP: --plain-http, or AOTC_OCI_PLAIN_HTTP={host}. Otherwise name "
+    "the CA of the registry: --ca FILE, or AOTC_OCI_CA."
 )
 _USE_TLS: Final = (
     "Read the registry's message. If it speaks TLS, which loopback and hosts of plain HTTP are not "
@@ -188,6 +192,8 @@ class Connection:
             return "no address of HTTP"
         if new.username is not None:
             return "an address with a login"
+        if not _HOST_NAME.fullmatch(new.hostname):
+            return "no valid address"
         if _origin(new) == _origin(old):
             return ""
         if old.scheme == "https" and new.scheme == "http":
@@ -195,7 +201,7 @@ class Connection:
         if new.scheme == "http" and not self._speaks_plain_http(new.netloc):
             return "plain HTTP on another host"
         if _is_internal(new.hostname) and not _is_internal(str(old.hostname)):
-            return "a host of this machine or its network"
+            return "a host of this machine or its link"
         return ""
 
     def refusal(self, response: requests.Response, method: str, url: str) -> AotcError:
@@ -385,7 +391,7 @@ def errors_as_reasons(url: str, *, reached: bool = True) -> Iterator[None]:
                 f"No encrypted connection to {host}",
                 where=where,
                 found=text,
-                fix=_USE_PLAIN_HTTP,
+                fix=_USE_PLAIN_HTTP.format(host=host),
             )
             raise reason from None
         if any(isinstance(cause, _INVALID) for cause in causes) or (
@@ -430,10 +436,16 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_internal(host: str) -> bool:
+    """Whether a host is this machine or on its link, where a name or an address says so itself."""
+    host = host.rstrip(".")
+    if host.rpartition(".")[2] == "localhost":
+        return True
     try:
-        address = ip_address(host)
-    except ValueError:
-        return host.rstrip(".") == "localhost"
+        # 127.1 and 0x7f000001 are addresses to the system.
+        address = ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError):
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
     return address.is_loopback or address.is_link_local or address.is_unspecified
 
 
@@ -442,7 +454,8 @@ def _origin(url: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def _stated_hosts() -> set[str]:
-    return {host.strip() for host in os.environ.get(PLAIN_HTTP_VARIABLE, "").split(",")} - {""}
+    stated = os.environ.get(PLAIN_HTTP_VARIABLE, "").lower()
+    return {host.strip() for host in stated.split(",")} - {""}
 
 
 def _trusted(ca: Path | None) -> str | bool:
@@ -482,6 +495,8 @@ def _told(response: requests.Response) -> str:
     text = f"{response.status_code} {response.reason or ''}".strip()
     if (wait := response.headers.get("Retry-After")) and response.status_code in _PASSING:
         text += f", to be tried again after {wait[:40]}"
+    if (location := response.headers.get("Location")) and response.status_code in _REDIRECTS:
+        text += f", to {location.partition('?')[0][:200]}"
     content = response._content
     if not content:
         return text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 from base64 import b64decode
@@ -21,7 +22,6 @@ from urllib.parse import urlsplit
 
 import oras.auth.token
 import oras.auth.utils
-import oras.container
 import requests
 
 from aotc.base.errors import AotcError
@@ -34,6 +34,7 @@ _CONFIG_VARIABLE: Final = "DOCKER_CONFIG"
 _CONTENT_VARIABLE: Final = "DOCKER_AUTH_CONFIG"
 _MAX_CONFIG: Final = 1 << 20
 _MAX_CHALLENGE: Final = 4096
+_HELPER: Final = re.compile(r"[A-Za-z0-9._-]*")
 # The user name under which helpers give an identity token.
 _TOKEN_USER: Final = "<token>"  # noqa: S105 - no password
 
@@ -103,7 +104,7 @@ class Credentials:
             return f"Bearer {login.registry_token}"
         try:
             token = login.asked_token(asked)
-        except (ValueError, TypeError, AttributeError, LookupError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             raise AotcError(
                 "AOTC-I207",
                 f"{urlsplit(asked.realm).netloc} gives no token that can be read",
@@ -133,9 +134,8 @@ class _DockerLogin(oras.auth.token.TokenAuth):  # type: ignore[misc]
             auths[registry] = {
                 "auth": oras.auth.utils.get_basic_auth(entry["username"], entry["password"])
             }
-        known = oras.container.Container("repository", registry=registry)
-        known.registry = registry
-        self.load_configs(known)
+        # Under no other name: `load_configs` also tries 127.0.0.1 for each `localhost` in it.
+        self._load_auth(registry)
         user, _, secret = self._plain_login(where).partition(":")
         if user == _TOKEN_USER:
             self.identity_token = secret
@@ -232,7 +232,7 @@ def _checked(content: bytes, where: str) -> dict[str, Any]:
         raise _unreadable(where, "'auths' has a login that is no text")
     if not isinstance(helpers, dict) or not all(isinstance(row, str) for row in helpers.values()):
         raise _unreadable(where, "'credHelpers' is no object of texts")
-    if not isinstance(store, str) or any("/" in name for name in (store, *helpers.values())):
+    if not isinstance(store, str) or not all(map(_HELPER.fullmatch, (store, *helpers.values()))):
         raise _unreadable(where, "a credential helper is named as no program is")
     return {"auths": auths, "credHelpers": helpers, "credsStore": store}
 

@@ -75,6 +75,11 @@ def is_digest(text: object) -> bool:
     return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
+def is_fallback_tag(tag: str) -> bool:
+    """Whether a tag, `sha256-…`, is that of referrers, where a registry has no API for them."""
+    return is_digest(tag.replace("-", ":", 1))
+
+
 def _is_host(text: str) -> bool:
     port = text.rpartition(":")[2]
     return ("." in text or ":" in text) and (not port.isdigit() or int(port) < 1 << 16)

@@ -17,6 +17,7 @@ from aotc.base.records import record
 from aotc.registry.descriptors import (
     INDEX,
     MANIFEST,
+    MAX_MANIFEST,
     Descriptor,
     read_annotations,
     read_descriptor,
@@ -38,10 +39,11 @@ _MANIFESTS: Final = (
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
-_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_RANGE: Final = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d+|\*)")
 # A transfer that is cut after less than this is not making progress.
 _PROGRESS: Final = 1 << 20
 _SKIPPED: Final = 1 << 20
+_NO_REFERRERS: Final = b'{"manifests": []}'
 # How often an index of referrers is written anew because others write it, too.
 _MAX_TURNS: Final = 8
 
@@ -309,14 +311,14 @@ class Repository:
     def referrers(self, digest: str, artifact_type: str | None = None) -> tuple[Descriptor, ...]:
         """What refers to a manifest, by the referrers API or the fallback tag; none is verified.
 
-        Raises AOTC-I206 for more than 1,000 of them, or 100 pages.
+        Raises AOTC-I206 for more than 1,000 of them, 100 pages, or 4 MiB in all.
         """
         query = (
             f"?{urlencode({'artifactType': artifact_type})}" if artifact_type is not None else ""
         )
         url: str | None = f"{self._base}/referrers/{digest}{query}"
         found: dict[str, Descriptor] = {}
-        pages = 0
+        pages, size = 0, 0
         while url is not None:
             pages += 1
             response = self._connection.ask(
@@ -326,19 +328,22 @@ class Repository:
                 if pages > 1:
                     raise self._connection.refusal(response, "GET", url)
                 fallback = self._manifest(_fallback_tag(digest))
-                page, more = (fallback[1] if fallback else b'{"manifests": []}'), None
+                page, more = (fallback[1] if fallback else _NO_REFERRERS), None
             else:
                 page, more = response.content, response.links.get("next", {}).get("url")
+            size += len(page)
             for descriptor in _listed(page, url):
                 if artifact_type in (None, descriptor.artifact_type):
                     found.setdefault(descriptor.digest, descriptor)
-            if len(found) > MAX_REFERRERS or (more and pages == _MAX_PAGES):
+            if len(found) > MAX_REFERRERS or size > MAX_MANIFEST or (more and pages == _MAX_PAGES):
                 raise AotcError(
                     "AOTC-I206",
                     "The registry lists too many referrers",
                     where=url,
-                    expected=f"at most {MAX_REFERRERS} in {_MAX_PAGES} pages",
-                    found=f"{len(found)} in {pages} pages, and more",
+                    expected=(
+                        f"at most {MAX_REFERRERS}, in {_MAX_PAGES} pages and {MAX_MANIFEST} bytes"
+                    ),
+                    found=f"{len(found)} in {pages} pages and {size} bytes, or more",
                 )
             url = self._connection.checked_address(url, more) if more else None
         return tuple(found.values())
@@ -399,7 +404,8 @@ class Repository:
         with self._writing_index:
             for _ in range(_MAX_TURNS):
                 found = self._manifest(tag)
-                listed = _listed(found[1], url) if found else ()
+                content = found[1] if found else _NO_REFERRERS
+                listed = _listed(content, url)
                 if any(row.digest == referrer.digest for row in listed):
                     return
                 if len(listed) >= MAX_REFERRERS:
@@ -410,10 +416,13 @@ class Repository:
                         expected=f"at most {MAX_REFERRERS}",
                         found=str(len(listed)),
                     )
+                # With all that others say of theirs.
+                there = read_document(content, url)
                 index: dict[str, Json] = {
+                    **there,
                     "schemaVersion": 2,
                     "mediaType": INDEX,
-                    "manifests": [row.to_json() for row in (*listed, referrer)],
+                    "manifests": [*_rows(there, url), referrer.to_json()],
                 }
                 content = json.dumps(index, separators=(",", ":")).encode()
                 self._connection.ask(
@@ -433,12 +442,16 @@ class Repository:
 
 
 def _listed(content: bytes, where: str) -> tuple[Descriptor, ...]:
-    rows = read_document(content, where).get("manifests")
+    return tuple(read_descriptor(row, where) for row in _rows(read_document(content, where), where))
+
+
+def _rows(index: Mapping[str, Json], where: str) -> list[Json]:
+    rows = index.get("manifests")
     if not isinstance(rows, list):
         raise AotcError(
             "AOTC-I207", "A list of referrers is no index", where=where, found=str(rows)[:200]
         )
-    return tuple(read_descriptor(row, where) for row in rows)
+    return rows
 
 
 def _fallback_tag(digest: str) -> str:

@@ -16,7 +16,7 @@ from aotc.registry.connection import ATTEMPTS, Connection, Cut, Part, pause
 _SMALL: Final = 4 << 20
 # Pieces for where a proxy takes no larger ones.
 _PIECE: Final = 16 << 20
-_RANGE: Final = re.compile(r"(?:bytes[ =])?0-(\d+)")
+_RANGE: Final = re.compile(r"(?:bytes[ =])?0-(\d{1,18})")
 # An upload that is cut after less than this is not making progress.
 _PROGRESS: Final = 1 << 20
 
@@ -76,6 +76,7 @@ class _Upload:
         """How many bytes the registry has."""
         self.sent = 0
         self.is_complete = False
+        self._resumed = False
 
     def is_mounted(self, source: str) -> bool:
         """Whether the registry takes the blob from another of its repositories."""
@@ -125,6 +126,7 @@ class _Upload:
         # A registry that has nothing says 0-0, as one that has a byte.
         end = int(found[1]) + 1
         self.at = 0 if end == 1 else min(end, self._size)
+        self._resumed = self.at > 0
         self._moved(self._url, response)
 
     def _part(self, length: int) -> Part:
@@ -168,8 +170,7 @@ class _Upload:
             self._piece = self._least
             self._url = None
             raise Cut(refusal, 0.0)
-        resumed = self.at > 0
-        if status in (404, 416) or (status == 400 and resumed):
+        if status in (404, 416) or (status == 400 and self._resumed):
             # The registry has lost the upload, or has other bytes of it: from the start.
             if status != 416:
                 self._url = None
@@ -178,7 +179,7 @@ class _Upload:
 
     def _began(self, url: str, response: requests.Response) -> None:
         self.at = 0
-        self._url = None
+        self._url, self._resumed = None, False
         self._moved(url, response)
         least = response.headers.get("OCI-Chunk-Min-Length", "")
         if least.isascii() and least.isdigit():

@@ -123,7 +123,7 @@ def read_tar(read_at: Callable[[int, int], bytes], size: int, limit: int) -> lis
         header = tar_header(path, length)
         if read_at(place, len(header)) != header:
             raise MalformedTar(f"the header of {path!r} at byte {place} is not as it must be")
-        if len(found) == limit:
+        if len(found) >= limit:
             raise MalformedTar(f"more than {limit} files")
         content = place + len(header)
         found.append(TarMember(path, length, content))

@@ -10,7 +10,7 @@ import hashlib
 import io
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
@@ -22,7 +22,7 @@ from aotc.base.progress import BYTES, Progress, Reporter, Tally
 from aotc.base.records import field, record, replace
 from aotc.registry.descriptors import INDEX, Descriptor, read_descriptor, read_document
 from aotc.registry.descriptors import MANIFEST as MANIFEST_TYPE
-from aotc.registry.references import Reference, parse_reference
+from aotc.registry.references import Reference, is_fallback_tag, parse_reference
 from aotc.registry.repository import BlobStream, Repository, Stored
 from aotc.spec import registry_forms as forms
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
@@ -31,7 +31,7 @@ from aotc.spec.command_reports import PushReport
 from aotc.spec.json import canonical_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.packed_form import colliding_paths, name_problem
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path, stated_reference
 from aotc.trust.container import ArtifactFile, Container
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
 from aotc.trust.opening import identified, open_container, read_manifest
@@ -139,18 +139,28 @@ def push(
     wanted = tuple(dict.fromkeys((*((target.tag,) if target.tag else ()), *tags)))
     for tag in tags:
         parse_reference(f"{target.repository_name}:{tag}")
+    if referrers := next(filter(is_fallback_tag, wanted), None):
+        what = "a tag sha256-DIGEST is for the list of what refers to a manifest"
+        raise AotcError("AOTC-I216", what, where=reference, found=referrers)
     if base is not None and form != "image":
         raise _unusable("only an image has a base image", base, "--form image", form)
-    certificates = Path(ca) if ca is not None else None
-    repository = Repository(target, plain_http=plain_http, ca=certificates)
-    with open_container(artifact_path(artifact)) as source:
+
+    def connect(reference: Reference) -> Repository:
+        """What was stated for the registry holds for all that is read from it, too."""
+        if reference.registry != target.registry:
+            return Repository(reference)
+        certificates = Path(ca) if ca is not None else None
+        return Repository(reference, plain_http=plain_http, ca=certificates)
+
+    repository = connect(target)
+    with _opened(artifact, connect) as source:
         content, artifact_id = identified(source, Path(source.place))
         manifest = read_manifest(content)
         listed = _listed_files(source, manifest, artifact_id, len(content))
         bundles = _bundles(source)
         image = form == "image"
         layers = _image_layers(listed, bundles) if image else _model_layers(listed)
-        below = _base(base, manifest) if base is not None else None
+        below = _base(base, manifest, connect) if base is not None else None
         total = sum(layer.size for layer in layers)
         if isinstance(source, RegistryContainer) and source.reference.registry == target.registry:
             mount_from = (*mount_from, source.reference.repository)
@@ -179,7 +189,7 @@ def push(
         for tag in wanted:
             repository.put_manifest(written, MANIFEST_TYPE, tag)
     return PushReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=artifact_id,
         reference=f"oci://{target.repository_name}@{stored.digest}",
         digest=stored.digest,
@@ -197,6 +207,14 @@ def push(
 
 
 # What is pushed: the files that aotc.json lists, as they are in the artifact.
+
+
+def _opened(artifact: str | Path, connect: Callable[[Reference], Repository]) -> Container:
+    stated = stated_reference(artifact)
+    if stated is None:
+        return open_container(artifact_path(artifact))
+    reference = parse_reference(stated)
+    return RegistryContainer(reference, connect(reference))
 
 
 def _listed_files(
@@ -605,10 +623,10 @@ def _platform(manifest: Manifest) -> tuple[str, str]:
     return needed.os, forms.ARCHITECTURES.get(needed.architecture, needed.architecture)
 
 
-def _base(name: str, manifest: Manifest) -> _Base:
+def _base(name: str, manifest: Manifest, connect: Callable[[Reference], Repository]) -> _Base:
     """The base image for the artifact's platform; raises AOTC-I217."""
     reference = parse_reference(name)
-    repository = Repository(reference)
+    repository = connect(reference)
     descriptor, content = repository.resolve(reference)
     system, architecture = _platform(manifest)
     document = read_document(content, name)

@@ -32,8 +32,15 @@ from aotc.spec.codec import Json
 from aotc.spec.json import canonical_json
 from aotc.spec.packed_form import colliding_paths, name_problem
 from aotc.spec.payload import CHUNK_BYTES, Finding
-from aotc.trust import dsse, statements
-from aotc.trust.container import MAX_BUNDLES, MAX_DEPTH, MAX_ENTRIES, Container, Listing
+from aotc.trust import statements
+from aotc.trust.container import (
+    MAX_BUNDLES,
+    MAX_BUNDLES_BYTES,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    Container,
+    Listing,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -172,11 +179,13 @@ class RegistryContainer(Container):
                 found.append((path, StoredPiece(layer, 0, layer.size)))
             else:
                 root = "" if self.form == "modelpack" else f"{forms.IMAGE_ROOT}/"
-                found.extend(self._read_tar(layer, root))
+                found.extend(self._read_tar(layer, root, MAX_ENTRIES - len(found)))
         _check_paths([path for path, _ in found], self.form, self.origin)
         return dict(sorted(found))
 
-    def _read_tar(self, layer: Descriptor, root: str) -> Iterator[tuple[str, StoredPiece]]:
+    def _read_tar(
+        self, layer: Descriptor, root: str, limit: int
+    ) -> Iterator[tuple[str, StoredPiece]]:
         is_small = layer.size <= _READ_AT_ONCE_BYTES
         at, held = 0, self.fetch(layer, 0, layer.size if is_small else _HEADER_BYTES)
 
@@ -189,7 +198,7 @@ class RegistryContainer(Container):
             return held[offset - at : offset - at + length]
 
         try:
-            members = forms.read_tar(read_at, layer.size, MAX_ENTRIES)
+            members = forms.read_tar(read_at, layer.size, limit)
         except forms.MalformedTar as error:
             raise AotcError(
                 "AOTC-I214",
@@ -215,6 +224,7 @@ class RegistryContainer(Container):
             self._problems.append(
                 _limit_exceeded(f"at most {MAX_BUNDLES} attestations", str(len(listed)), self.place)
             )
+        known = self._bundles_in_layers()
         # By digest: the registry's order, and so that of two runs, may differ.
         for each in sorted(listed, key=lambda found: found.digest)[:MAX_BUNDLES]:
             try:
@@ -225,23 +235,27 @@ class RegistryContainer(Container):
                 elif error.code != _ABSENT:
                     raise
                 continue
-            if self._has_bundle(piece):
+            if piece.blob.digest in known:
                 continue
+            known.add(piece.blob.digest)
             if f"{ATTESTATIONS}/{name}" in self._files:
                 name = f"{name.removesuffix(BUNDLE_SUFFIX)}-{_digits(piece.blob)}{BUNDLE_SUFFIX}"
             self._files[f"{ATTESTATIONS}/{name}"] = piece
         self._files = dict(sorted(self._files.items()))
 
-    def _has_bundle(self, piece: StoredPiece) -> bool:
-        """Whether an attestation is there already, as those in a layer of an image are."""
-        return any(
-            each.blob.digest == piece.blob.digest
-            or f"sha256:{hashlib.sha256(self.read(path, each.size)).hexdigest()}"
-            == piece.blob.digest
-            for path, each in self._files.items()
+    def _bundles_in_layers(self) -> set[str]:
+        """The digests of attestations that are in a layer, as in an image, unless too many are."""
+        own = {
+            path: piece.size
+            for path, piece in self._files.items()
             if path.startswith(f"{ATTESTATIONS}/")
-            and each.size == piece.size <= dsse.MAX_BUNDLE_BYTES
-        )
+        }
+        if len(own) > MAX_BUNDLES or sum(own.values()) > MAX_BUNDLES_BYTES:
+            return set()
+        return {
+            f"sha256:{hashlib.sha256(self.read(path, size)).hexdigest()}"
+            for path, size in own.items()
+        }
 
     def _bundle_of(self, listed: Descriptor) -> tuple[str, StoredPiece]:
         """The name and the content of an attestation."""

@@ -562,8 +562,9 @@ INPUTS: Final[tuple[Row, ...]] = (
      "have been listed by mistake, or by who hopes that nobody looks.",
      "Remove it from the list: the fallback tag sha256-DIGEST of the repository, or what the registry offers for it."),
     ("AOTC-I216", "nothing can be pushed to this reference", INPUT,
-     "An artifact is pushed to HOST/REPOSITORY, by tags. Its digest follows from its content, and cannot be chosen.",
-     "Leave out the digest; 'aotc push' prints the one that the artifact has."),
+     "An artifact is pushed to HOST/REPOSITORY, by tags. Its digest follows from its content, and cannot be chosen; and "
+     "registries without the referrers API keep lists of attestations under tags sha256-DIGEST.",
+     "Leave out the digest, or take another tag; 'aotc push' prints the digest that the artifact has."),
     ("AOTC-I217", "base image cannot be used", INPUT,
      "The layers of an artifact can lie over those of a base image, which --base names. It is not an image, is for another "
      "architecture or system than the artifact, or has too many layers.",
@@ -623,7 +624,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Read the registry's message; try again later where it is busy."),
     ("AOTC-I203", "registry sends elsewhere", NO,
      "The registry redirects to where aotc does not follow: from HTTPS to plain HTTP, to a host of this machine or its "
-     "network from outside, to another kind of address, or more than five times.",
+     "link (127.0.0.1, 169.254.169.254) from outside, to another kind of address, or more than five times.",
      "Ask the registry's owner; behind a proxy, a registry must know its own address (such as http.host of "
      "docker-registry). Plain HTTP is spoken to hosts in AOTC_OCI_PLAIN_HTTP."),
     ("AOTC-I204", "transfer is cut", INPUT,
@@ -635,7 +636,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "for; or it took other bytes than were sent.",
      "Take the artifact from another registry or push it again; a proxy in between may change content."),
     ("AOTC-I206", "registry sends too much", NO,
-     "A manifest or an answer is larger than 4 MiB, or an artifact has more than 1,000 referrers.",
+     "A manifest or an answer is larger than 4 MiB, or an artifact has more than 1,000 referrers, or 4 MiB of them.",
      "Nothing that aotc pushes is as large; see with another client what is there."),
     ("AOTC-I207", "answer is not that of a registry", NO,
      "The answer lacks what the distribution specification demands, is no JSON of its form, or is encoded.",
