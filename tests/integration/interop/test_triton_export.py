@@ -506,6 +506,15 @@ def test_names_that_it_does_not_serve(name: str) -> None:
     assert (error.code, error.found) == ("AOTC-I226", name)
 
 
+def test_no_file_leaves_the_folder_of_the_model() -> None:
+    plain = variant("portable")
+    made = replace(plain, model="a/b/c/model.onnx", files=("a/b/c/model.onnx", "out.bin"))
+    source = source_of(X, domain=dims(batch=(1, 8)), made=made)
+    for layout_of in (layout, plain_layout):
+        error = refusal(lambda layout_of=layout_of: layout_of(source))
+        assert (error.code, error.found) == ("AOTC-I119", "out.bin")
+
+
 def test_a_plain_model_has_no_name(digits: BuiltArtifact, tmp_path: Path) -> None:
     error = refusal(lambda: export(digits.path, tmp_path / "x", key=digits.public_key, name="n"))
     assert (error.code, error.where) == ("AOTC-I229", "--name")
