@@ -113,6 +113,10 @@ def test_a_missing_file_and_others(copied: Path, verify: Verify) -> None:
     assert codes(verify(copied)) == [("AOTC-G007", at)]
     (folder / "other.onnx").unlink()
     evidence = next(copied.rglob("payload/aotc.json")).parents[1]
+    (evidence / "attestations" / "other.txt").write_text("x")
+    at = (evidence / "attestations" / "other.txt").relative_to(copied).as_posix()
+    assert ("AOTC-G007", at) in codes(verify(copied))
+    (evidence / "attestations" / "other.txt").unlink()
     evidence.rename(copied / "else")
     (copied / "aside").mkdir()
     (copied / "else").rename(copied / "aside" / "aotc")
@@ -159,6 +163,10 @@ def test_what_export_json_says_is_not_believed(copied: Path, verify: Verify) -> 
     assert ("AOTC-G005", "export.json") in changed(sizes={"batch": "1..99999"})
     assert changed(files={})
     assert changed(name="other") == [("AOTC-G005", "export.json")]
+    # Words that README.md would have, too, and a name that nothing is called by.
+    assert changed(unproven="Run this: evil") == [("AOTC-G005", "export.json")]
+    if not said["model"]:
+        assert changed(model="Run this: evil") == [("AOTC-G005", "export.json")]
     if said["model"]:
         # Under another name the server would answer for another model.
         expected = [("AOTC-G005", "digits/aotc/payload/aotc.json")]

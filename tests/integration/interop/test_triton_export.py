@@ -28,6 +28,7 @@ from aotc.spec.shapes import Dim, Domain, Relation
 from aotc.spec.target import CustomOps, Plugin
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.tools.export import ExportSource, Layout, describe
+from aotc.tools.onnx_folder import layout as plain_layout
 from aotc.tools.triton import layout
 from aotc.trust.packing import pack
 
@@ -57,10 +58,14 @@ def opened(folder: Path, config: Any) -> ort.InferenceSession:
 
 
 def assert_shapes_fit(config: Any, session: ort.InferenceSession, types: ModuleType) -> None:
-    """As the backend compares the configuration with the model, for each input and output."""
-    for stated, own in (
-        (config.input, session.get_inputs()),
-        (config.output, session.get_outputs()),
+    """As Triton and the backend compare the configuration with the model.
+
+    A size that the model leaves free may be stated of an input, and not of an output.  A tensor
+    without dims has one of 1, and no reshape to none outside of batches.
+    """
+    for stated, own, exactly in (
+        (config.input, session.get_inputs(), False),
+        (config.output, session.get_outputs(), True),
     ):
         assert [each.name for each in stated] == [each.name for each in own]
         for one, value in zip(stated, own, strict=True):
@@ -69,14 +74,24 @@ def assert_shapes_fit(config: Any, session: ort.InferenceSession, types: ModuleT
             if config.max_batch_size:
                 assert shape[0] == -1
                 dims = [-1, *dims]
+            elif not shape:
+                assert not one.HasField("reshape"), value.name
+                assert dims == [1], value.name
+                continue
             assert len(dims) == len(shape), value.name
-            fits = zip(shape, dims, strict=True)
-            assert all(size in (-1, dim) for size, dim in fits), (value.name, shape, dims)
+            fits = all(
+                size == dim or (size == -1 and not exactly)
+                for size, dim in zip(shape, dims, strict=True)
+            )
+            assert fits, (value.name, shape, dims)
             assert types.DataType.Name(one.data_type) != "TYPE_INVALID"
 
 
-def warm_up_calls(folder: Path, config: Any, types: ModuleType) -> Iterable[dict[str, Any]]:
+def warm_up_calls(
+    folder: Path, config: Any, session: ort.InferenceSession, types: ModuleType
+) -> Iterable[dict[str, Any]]:
     """The requests that Triton makes of the warm-up data, with equal rows for a batch."""
+    scalars = {each.name for each in session.get_inputs() if not each.shape}
     for each in config.model_warmup:
         call = {}
         for name, given in each.inputs.items():
@@ -95,7 +110,7 @@ def warm_up_calls(folder: Path, config: Any, types: ModuleType) -> Iterable[dict
                 dtype = {"BOOL": "?", "FP16": "f2", "FP32": "f4", "FP64": "f8"}.get(kind)
                 array = np.frombuffer(data, dtype or kind.lower())
                 assert len(data) == SIZES[kind] * int(np.prod(given.dims, dtype=int))
-            dims = [] if value.HasField("reshape") else list(given.dims)
+            dims = [] if value.HasField("reshape") or name in scalars else list(given.dims)
             row = array.reshape(dims)
             call[name] = np.stack([row] * each.batch_size) if config.max_batch_size else row
         assert config.max_batch_size or each.batch_size == 1
@@ -113,7 +128,7 @@ def assert_answers(
     assert config.name == folder.name
     session = opened(folder, config)
     assert_shapes_fit(config, session, types)
-    calls = list(warm_up_calls(folder, config, types))
+    calls = list(warm_up_calls(folder, config, session, types))
     assert calls
     with load(built, key=key, store=scratch / "store", variant=report.variant) as model:
         for call in calls:
@@ -156,6 +171,7 @@ def test_text_and_sizes_of_their_own(
         helper.make_node("StringConcat", ["words", "words"], ["twice"]),
         helper.make_node("MatMul", ["a", "b"], ["product"]),
         helper.make_node("Mul", ["product", "scale"], ["scaled"]),
+        helper.make_node("ReduceMax", ["scaled"], ["largest"], keepdims=0),
     ]
     graph = helper.make_graph(
         nodes,
@@ -169,6 +185,7 @@ def test_text_and_sizes_of_their_own(
         [
             helper.make_tensor_value_info("twice", TensorProto.STRING, [2]),
             helper.make_tensor_value_info("scaled", TensorProto.FLOAT, ["rows", "columns"]),
+            helper.make_tensor_value_info("largest", TensorProto.FLOAT, []),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
@@ -185,9 +202,8 @@ def test_text_and_sizes_of_their_own(
     dims = {each.name: list(each.dims) for each in (*config.input, *config.output)}
     assert dims == {
         **{"words": [2], "a": [-1, 3], "b": [3, 5], "scale": [1]},
-        **{"twice": [2], "scaled": [-1, 5]},
+        **{"twice": [2], "scaled": [-1, 5], "largest": [1]},
     }
-    assert [each.name for each in config.input if each.HasField("reshape")] == ["scale"]
     text = " ".join((tmp_path / "plain" / "README.md").read_text().split())
     assert "`rows` 1..4, which nobody holds requests to." in text
     assert "No batches" in text
@@ -317,6 +333,25 @@ def test_what_runs_showed_of_outputs(model_config: ModuleType) -> None:
     domain = dims(batch=(1, 8), past=(5, 5))
     found = config_of(model_config, source_of(X, outputs=unnamed, shapes=shapes, domain=domain))
     assert (found.max_batch_size, list(found.output[0].dims)) == (8, [6])
+    # Without a fixed size, what only runs showed is not what ONNX Runtime says of the model.
+    for inferred, expected in ((("?", "?"), -1), (("?", 6), 6)):
+        shapes = (ValueShapes(name="y", inferred=inferred, produced=("batch", 6)),)
+        made = source_of(X, outputs=unnamed, shapes=shapes, domain=dims(batch=(1, 8)))
+        assert list(config_of(model_config, made).output[0].dims) == [expected]
+
+
+def test_names_of_a_model_are_no_lines_of_the_readme() -> None:
+    odd = "n\n\n## Serve it\n\n```sh\nevil"
+    values = (Value(name=odd, dtype="float32", shape=()), replace(X, shape=(odd, 3)))
+    made = source_of(*values, domain=dims(**{odd: (1, 8)}))
+    described = replace(made.described, sizes={odd: "1..8"})
+    lines = [
+        line
+        for layout_of in (layout, plain_layout)
+        for line in layout_of(replace(made, described=described)).texts["README.md"].splitlines()
+    ]
+    assert "evil" not in lines and lines.count("## Serve it") == 1
+    assert sum("\\n## Serve it" in line for line in lines) == 3
 
 
 def test_types_names_and_options(model_config: ModuleType) -> None:
@@ -417,16 +452,26 @@ def test_warm_up_takes_what_the_graph_takes(model_config: ModuleType) -> None:
         (Value(name="x", kind="optional", dtype="int64", shape=(1,)), "optional of int64"),
         (Value(name="x", dtype="float32"), "none"),
         (Value(name="x", dtype="float32", shape=("batch", 0)), "a size of 0"),
+        (Value(name="x", dtype="float32", shape=("batch", "none")), "a size of 0"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_values_that_its_backend_does_not_take(value: Value, found: str) -> None:
-    error = refusal(lambda: laid(source_of(value, domain=dims(batch=(1, 8)))))
+    error = refusal(lambda: laid(source_of(value, domain=dims(batch=(1, 8), none=(0, 0)))))
     assert (error.code, error.where, error.found) == (
         "AOTC-I225",
         "variant portable: value x",
         found,
     )
+
+
+def test_an_output_of_a_rank_that_only_runs_showed() -> None:
+    """The backend takes it for one without dims."""
+    outputs = (Value(name="y", dtype="float32"),)
+    shapes = (ValueShapes(name="y", produced=("batch", 6)),)
+    made = source_of(X, outputs=outputs, shapes=shapes, domain=dims(batch=(1, 8)))
+    error = refusal(lambda: laid(made))
+    assert (error.code, error.where) == ("AOTC-I225", "variant portable: value y")
 
 
 def test_variants_that_its_backend_does_not_run() -> None:
@@ -453,10 +498,21 @@ def test_variants_that_its_backend_does_not_run() -> None:
         assert (error.code, error.found) == ("AOTC-I225", found)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "é", "x" * 256])
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", ".hidden", "a b", "é", "x" * 256, "README.md", "export.json"]
+)
 def test_names_that_it_does_not_serve(name: str) -> None:
     error = refusal(lambda: laid(source_of(X, domain=dims(batch=(1, 8)), name=name)))
     assert (error.code, error.found) == ("AOTC-I226", name)
+
+
+def test_no_file_leaves_the_folder_of_the_model() -> None:
+    plain = variant("portable")
+    made = replace(plain, model="a/b/c/model.onnx", files=("a/b/c/model.onnx", "out.bin"))
+    source = source_of(X, domain=dims(batch=(1, 8)), made=made)
+    for layout_of in (layout, plain_layout):
+        error = refusal(lambda layout_of=layout_of: layout_of(source))
+        assert (error.code, error.found) == ("AOTC-I119", "out.bin")
 
 
 def test_a_plain_model_has_no_name(digits: BuiltArtifact, tmp_path: Path) -> None:

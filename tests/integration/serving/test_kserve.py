@@ -63,6 +63,9 @@ def manifests(request, artifacts) -> dict[str, Any]:
 
 def pod_of(documents: dict[str, Any]) -> dict[str, Any]:
     """The pod that KServe makes of a service and its runtime, before it mounts the model."""
+    mode = documents["inferenceservice.yaml"]["metadata"]["annotations"]
+    # Knative makes other pods, without volumes of images.
+    assert mode == {"serving.kserve.io/deploymentMode": "Standard"}
     predictor = dict(documents["inferenceservice.yaml"]["spec"]["predictor"])
     (container,) = documents["servingruntime.yaml"]["spec"]["containers"]
     model = dict(predictor.pop("model"))
@@ -186,8 +189,10 @@ def test_it_writes_what_the_server_reads_of_a_verified_artifact(
     texts = layout(source_of(artifacts.first, reference=REFERENCE)).texts
     shutil.copytree(artifacts.first, host.inside("/artifact"))
     host.inside("/repository").chmod(0o777)
-    done = started(host, texts)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # A kubelet that starts the pod's containers anew finds what they wrote before.
+    for _ in range(2):
+        done = started(host, texts)
+        assert done.returncode == 0, done.stdout + done.stderr
     made = host.inside("/repository/models")
     args = yaml.safe_load(texts["inferenceservice.yaml"])["spec"]["predictor"]["model"]["args"]
     assert args == ["--model-repository=/mnt/repository/models"]
@@ -271,19 +276,38 @@ def test_names_that_no_service_has(artifacts) -> None:
         assert (error.code, error.found) == ("AOTC-I226", name)
         assert error.fix == (f"--name {better}" if better else error.fix)
     assert layout(source_of(artifacts.first, "a" * 53)).texts
+    # Names that YAML has a meaning for stay names.
+    source = source_of(artifacts.first, "no", reference=REFERENCE)
+    source = replace(source, variant=replace(source.variant, name="1.50"))
+    service = yaml.safe_load(layout(source).texts["inferenceservice.yaml"])
+    assert service["metadata"]["name"] == "no"
+    (container,) = service["spec"]["predictor"]["initContainers"]
+    assert container["args"][2:7] == ["triton", "--name", "no", "--variant", "1.50"]
     assert refusal(lambda: layout(source_of(artifacts.first, "a" * 54))).code == "AOTC-I226"
 
 
-def test_a_gpu_is_asked_for_where_one_is_needed(artifacts) -> None:
+def test_a_runtime_of_its_own_has_what_the_model_needs(artifacts) -> None:
     source = source_of(artifacts.first)
     cuda = replace(source.variant, providers=("CUDAExecutionProvider", "CPUExecutionProvider"))
+    files = [
+        replace(each, size=4 * 10**9) if each.path == source.variant.model else each
+        for each in source.manifest.files
+    ]
+    large = replace(source.manifest, files=tuple(files))
     for made, limits in (
         (source, {"memory": "2Gi"}),
         (replace(source, variant=cuda), {"memory": "2Gi", "nvidia.com/gpu": 1}),
+        (replace(source, manifest=large), {"memory": "9Gi"}),
     ):
         runtime = yaml.safe_load(layout(made).texts["servingruntime.yaml"])
         (container,) = runtime["spec"]["containers"]
         assert container["resources"]["limits"] == limits
+    # Applied after that of another service, it changes nothing for that one.
+    first, other = (
+        yaml.safe_load(layout(source_of(artifacts.first, name)).texts["servingruntime.yaml"])
+        for name in ("first", "other")
+    )
+    assert first["metadata"]["name"] != other["metadata"]["name"]
 
 
 @pytest.mark.parametrize("reverify", [False, True])

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
+import os
+import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from types import SimpleNamespace
 
 import pytest
 from referrers_registry import INDEX, Fault, ReferrersRegistry, referrers_registry
 from test_transfers import manifest, put
 
 from aotc.base.errors import AotcError
-from aotc.registry import repository
+from aotc.base.interruptions import uninterrupted
+from aotc.registry import connection, repository
 from aotc.registry.connection import Connection
 from aotc.registry.descriptors import MANIFEST, MAX_MANIFEST, Descriptor
 from aotc.registry.references import Reference, parse_reference
@@ -414,6 +420,71 @@ def test_an_index_of_referrers_keeps_what_others_wrote(held: Held) -> None:
     repo = held.registry.repo("a/b")
     found = json.loads(repo.manifests[repo.tags[tag]][1])
     assert found == {**index, "manifests": [row, added.to_json()]}
+
+
+SLOWLY = 1000
+
+
+@contextmanager
+def slow_registry(told: Callable[[int], None] = lambda count: None) -> Iterator[str]:
+    """Yields the host of one that sends a body of `SLOWLY` bytes one by one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve(asking: socket.socket) -> None:
+            asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with asking, suppress(OSError):
+                asking.recv(1 << 16)
+                asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SLOWLY)
+                for count in range(SLOWLY):
+                    asking.sendall(b"x")
+                    told(count)
+                    threading.Event().wait(0.005)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=serve, args=server.accept()[:1], daemon=True).start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+
+
+@pytest.mark.parametrize("what", ["manifest", "blob"])
+def test_a_registry_that_sends_next_to_nothing_is_not_waited_for(
+    what: str, monkeypatch: pytest.MonkeyPatch, pauses: list[float | None]
+) -> None:
+    seconds = itertools.count(0, 31)
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    with slow_registry() as host:
+        slow = Repository(parse_reference(f"{host}/a:1"))
+        blob = Descriptor(media_type="a/b", digest=NO_DIGEST, size=SLOWLY)
+        if what == "blob":
+            error = refusal(lambda: slow.read_blob(blob, SLOWLY))
+        else:
+            error = refusal(lambda: slow.resolve(slow.reference))
+    assert (error.code, error.found.endswith(" bytes in 62 seconds")) == ("AOTC-I204", True)
+    assert len(pauses) == 5
+
+
+def test_who_interrupts_does_not_wait_for_a_slow_registry() -> None:
+    sent = 0
+
+    def interrupt(count: int) -> None:
+        nonlocal sent
+        sent = count
+        if not count:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with slow_registry(interrupt) as host:
+        slow = Repository(parse_reference(f"{host}/a:1"))
+        with pytest.raises(KeyboardInterrupt):
+            uninterrupted(slow.resolve)(slow.reference)
+    assert sent < SLOWLY - 1
 
 
 def test_nobody_answers() -> None:

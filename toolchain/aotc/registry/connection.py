@@ -53,6 +53,9 @@ _PASSING: Final = frozenset((408, 429, 500, 502, 503, 504))
 _REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
 _MAX_REDIRECTS: Final = 5
 _BLOCK: Final = 256 << 10
+# A server that sends fewer bytes in so many seconds of waiting for it is not waited for.
+_SLOWEST: Final = 60 << 10
+_PATIENCE: Final = 60.0
 _MAX_CERTIFICATES: Final = 4 << 20
 _UNREACHED: Final = (NewConnectionError, ConnectTimeoutError, ProxyError)
 _INVALID: Final = (
@@ -111,6 +114,30 @@ class Part:
                 if not skipped:
                     self._told(len(block))
                     yield block
+
+
+class Body:
+    """The bytes of an answer as they come, undecoded."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self._raw = response.raw
+        self._count, self._waited = 0, 0.0
+
+    def read(self, most: int) -> bytes:
+        """What has come, at most `most` bytes; empty at the end.
+
+        Raises TimeoutError where next to nothing comes, and what the network does.
+        """
+        stop_if_interrupted()
+        before = time.monotonic()
+        block: bytes = self._raw.read1(min(most, _BLOCK), decode_content=False)
+        self._waited += time.monotonic() - before
+        self._count += len(block)
+        if block and self._waited >= _PATIENCE:
+            if self._count < _SLOWEST:
+                raise TimeoutError(f"{self._count} bytes in {self._waited:.0f} seconds")
+            self._count, self._waited = 0, 0.0
+        return block
 
 
 class Cut(Exception):
@@ -350,20 +377,23 @@ class _Session(requests.Session):
         """Read an answer's body of at most 4 MiB; raises AOTC-I206 for more, and `Cut`."""
         if response._content is not False:
             return
-        parts, size = [], 0
-        with errors_as_reasons(str(response.url)):
-            while block := response.raw.read(_BLOCK, decode_content=False):
-                parts.append(block)
-                size += len(block)
-                if size > MAX_MANIFEST:
-                    response.close()
-                    raise AotcError(
-                        "AOTC-I206",
-                        "The registry's answer is too large",
-                        where=shown(str(response.url)),
-                        expected=f"at most {MAX_MANIFEST} bytes",
-                        found="more",
-                    )
+        body, parts, size = Body(response), [], 0
+        try:
+            with errors_as_reasons(str(response.url)):
+                while block := body.read(_BLOCK):
+                    parts.append(block)
+                    size += len(block)
+                    if size > MAX_MANIFEST:
+                        raise AotcError(
+                            "AOTC-I206",
+                            "The registry's answer is too large",
+                            where=shown(str(response.url)),
+                            expected=f"at most {MAX_MANIFEST} bytes",
+                            found="more",
+                        )
+        except BaseException:
+            response.close()
+            raise
         # What `requests` itself returns as `content`.
         response._content = b"".join(parts)
 

@@ -29,7 +29,7 @@ from aotc.spec.codec import Json
 if TYPE_CHECKING:
     import requests
 
-    from aotc.registry.connection import Connection
+    from aotc.registry.connection import Body, Connection
 
 MAX_REFERRERS: Final = 1000
 _MAX_PAGES: Final = 100
@@ -42,7 +42,6 @@ _MANIFESTS: Final = (
 _RANGE: Final = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d+|\*)")
 # A transfer that is cut after less than this is not making progress.
 _PROGRESS: Final = 1 << 20
-_SKIPPED: Final = 1 << 20
 _NO_REFERRERS: Final = b'{"manifests": []}'
 # How often an index of referrers is written anew because others write it, too.
 _MAX_TURNS: Final = 8
@@ -66,6 +65,7 @@ class BlobStream:
         self._connection, self._url, self._descriptor = connection, url, descriptor
         self._at, self._end = offset, offset + length
         self._response: requests.Response | None = None
+        self._body: Body | None = None
         self._cuts, self._progress = 0, 0
 
     def readinto(self, buffer: memoryview) -> int:
@@ -74,20 +74,22 @@ class BlobStream:
         Raises AOTC-I204 where the connection is cut again and again, and AOTC-I205 where the
         registry's blob has another size.
         """
-        from aotc.registry.connection import ATTEMPTS, Cut, errors_as_reasons, pause, shown
+        from aotc.registry.connection import ATTEMPTS, Body, Cut, errors_as_reasons, pause, shown
 
         wanted = buffer[: self._end - self._at]
         while len(wanted):
             stop_if_interrupted()
             reason = None
             try:
-                if self._response is None:
+                if self._body is None:
                     self._response = self._opened()
+                    self._body = Body(self._response)
                 with errors_as_reasons(self._url):
-                    count: int = self._response.raw.readinto(wanted)
+                    block = self._body.read(len(wanted))
             except Cut as cut:
-                count, reason = 0, cut.reason
-            if count:
+                block, reason = b"", cut.reason
+            if count := len(block):
+                wanted[:count] = block
                 self._at += count
                 self._progress += count
                 if self._at == self._end:
@@ -109,7 +111,7 @@ class BlobStream:
 
     def close(self) -> None:
         """End the transfer."""
-        response, self._response = self._response, None
+        response, self._response, self._body = self._response, None, None
         if response is not None:
             # Closes the connection unless the answer was read to its end, when it is free already.
             response.close()
@@ -159,11 +161,12 @@ class BlobStream:
         )
 
     def _skip(self, response: requests.Response, count: int) -> None:
-        from aotc.registry.connection import errors_as_reasons
+        from aotc.registry.connection import Body, errors_as_reasons
 
+        body = Body(response)
         with errors_as_reasons(self._url):
             while count:
-                block = response.raw.read(min(count, _SKIPPED), decode_content=False)
+                block = body.read(count)
                 if not block:
                     raise OSError("ended early")
                 count -= len(block)

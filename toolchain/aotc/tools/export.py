@@ -50,7 +50,7 @@ _FIX: Final = "Choose another folder with -o, or remove it; --force replaces onl
 # In an export that has another one within: where that is, and its format.
 MODELS: Final = "models"
 MODELS_FORMAT: Final = "triton"
-_ONNX: Final = "onnx"
+ONNX: Final = "onnx"
 # Of a payload file that bytes are taken out of.
 MAX_TAKEN_BYTES: Final = 16 << 20
 # ORT's own manifest, which the gate compares with ours.
@@ -169,7 +169,7 @@ def export(
         known = FORMATS.names()
         what = f"there is no format {format!r}{did_you_mean(format, known)}"
         raise AotcError("AOTC-I027", what, expected=" or ".join(known), found=format)
-    if name is not None and format == _ONNX:
+    if name is not None and format == ONNX:
         what = f"an export of the format {format} has no name of a model"
         raise AotcError("AOTC-I229", what, where="--name", found=name)
     place = Path(output)
@@ -183,9 +183,8 @@ def export(
         def lay_out(container: Container) -> _Verified:
             authentic = authenticate(container, trusted, files_to_read=lambda _: ())
             choice = _choice(authentic, variant)
-            proven = choice.variant.parity.status == "passed"
-            accepted = proven or choice.variant.name in authentic.accepted
-            served = "" if format == _ONNX else name or authentic.manifest.name
+            accepted = choice.variant.name in authentic.accepted
+            served = "" if format == ONNX else name or authentic.manifest.name
             source = ExportSource(
                 manifest=authentic.manifest,
                 variant=choice.variant,
@@ -195,7 +194,7 @@ def export(
                     choice.variant,
                     format=format,
                     model=served,
-                    unproven="" if accepted else choice.variant.parity.reason or "no reason given",
+                    unproven="" if accepted else unproven_reason(choice.variant),
                 ),
                 name=served,
                 reference=container.origin,
@@ -378,6 +377,12 @@ def _graph_of(variants: Collection[Variant], name: str) -> Variant:
 
 def _is_portable(variant: Variant) -> bool:
     return variant.providers == (CPU,) and not variant.requirements.isa
+
+
+def unproven_reason(variant: Variant) -> str:
+    """Why the answers of a variant were not compared with the model's; empty: they were."""
+    parity = variant.parity
+    return "" if parity.status == "passed" else parity.reason or "no reason given"
 
 
 def describe(

@@ -22,11 +22,13 @@ from aotc.spec.reports import NO_TARGET, CheckResult, Status, VerifyReport
 from aotc.tools.export import (
     FORMATS,
     MAX_TAKEN_BYTES,
+    ONNX,
     ExportSource,
     Layout,
     describe,
     export_document,
     laid_out,
+    unproven_reason,
 )
 from aotc.tools.onnx_folder import EVIDENCE
 from aotc.trust.compatibility import refusal_of
@@ -98,7 +100,8 @@ def verify_export(
         part = _Part(export, evidence, targets, sizes)
         report = verify_part(part, trusted, place, frozenset(targets))
         others = _others(export, listing, layout, source, evidence) if report.authentic else []
-    names = {f"{PAYLOAD}/{path}": target for path, target in targets.items()}
+    names = {path: f"{evidence}/{path}" for path in listing.under(evidence)}
+    names |= {f"{PAYLOAD}/{path}": target for path, target in targets.items()}
     refusals = (
         *(replace(each, where=names.get(each.where, each.where)) for each in report.refusals),
         *(refusal_of(error) for error in others),
@@ -152,13 +155,18 @@ def _source(manifest: Manifest, artifact_id: str, stated: Exported) -> ExportSou
     if variant is None:
         names = listed([each.name for each in manifest.variants])
         raise _another(EXPORTED, f"one of the variants {names}", stated.variant)
+    # What the host that exported it accepted is not known here, and the report says it anew.
+    unproven = {"", unproven_reason(variant)}
+    if stated.unproven not in unproven:
+        raise _another(EXPORTED, listed([repr(each) for each in sorted(unproven)]), stated.unproven)
+    if stated.model and stated.format == ONNX:
+        raise _another(EXPORTED, "no name of a model", stated.model)
     described = describe(
         manifest,
         artifact_id,
         variant,
         format=stated.format,
         model=stated.model,
-        # What the host that exported it accepted is not known here, and the report says it anew.
         unproven=stated.unproven,
     )
     return ExportSource(

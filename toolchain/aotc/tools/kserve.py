@@ -17,7 +17,6 @@ from aotc.tools.onnx_folder import README
 
 # A service's name becomes part of labels of at most 63 characters, as `NAME-predictor`.
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
-_RUNTIME: Final = "aotc-triton"
 # Beside the files, what the folder of a pod may hold: texts, and what the file system adds.
 _SPARE_BYTES: Final = 64 << 20
 _OF_REGISTRY: Final = """\
@@ -73,10 +72,13 @@ def layout(source: ExportSource) -> Layout:
     marks = {
         "NAME": name,
         "IMAGE": image,
-        "RUNTIME": _RUNTIME,
+        # Its own, as it has what this model needs.
+        "RUNTIME": f"{name}-triton",
         "VARIANT": source.variant.name,
         "VERSION": VERSION,
         "SIZE": f"{-(-(size + _SPARE_BYTES) // (1 << 20))}Mi",
+        # The server, and the weights twice, as ONNX Runtime lays some out anew.
+        "MEMORY": f"{1 - (-2 * size // (1 << 30))}Gi",
         "NEEDS": f">={needs.onnxruntime_min}, <{needs.onnxruntime_below}",
         "GPUS": ", nvidia.com/gpu: 1" if gpu else "",
     }

@@ -49,7 +49,8 @@ def layout(source: ExportSource) -> Layout:
 def places(variant: Variant, taken: Collection[str] = ()) -> dict[str, str]:
     """The files of a variant by their places beside its model.
 
-    Raises AOTC-I119 if two would have one place, or one of those that are `taken`.
+    Raises AOTC-I119 if two would have one place, or one of those that are `taken`, and if one would
+    lie outside.
     """
     own = posixpath.dirname(variant.model)
     libraries = {each.path for each in variant.requirements.custom_ops}
@@ -62,6 +63,9 @@ def places(variant: Variant, taken: Collection[str] = ()) -> dict[str, str]:
         else:
             in_weights = variant.weights is not None and path.startswith(f"{variant.weights}/")
             target = posixpath.relpath(path, variant.weights if in_weights else own)
+        if target.startswith("../"):
+            what = "a file of the variant is neither beside its model nor among its weights"
+            raise AotcError("AOTC-I119", what, where=f"variant {variant.name}", found=path)
         if target in found or target in taken:
             what = "two files of the variant would have one name in the folder"
             raise AotcError("AOTC-I119", what, where=f"variant {variant.name}", found=target)
@@ -84,7 +88,7 @@ def _readme(source: ExportSource) -> Iterator[str]:
     yield "## It was proven with"
     yield ""
     yield from (f"- {line}" for line in needs_in_words(variant.requirements))
-    sizes = [f"`{name}` {text}" for name, text in described.sizes.items()]
+    sizes = [f"`{printable(name)}` {text}" for name, text in described.sizes.items()]
     yield f"- Sizes: {', '.join(sizes) if sizes else 'those of the model, which are fixed'}."
     if manifest.random is not None and manifest.random.policy == "seed" and manifest.random.draws:
         yield "- Random numbers drawn anew by each call; a session alone goes on from call to call."

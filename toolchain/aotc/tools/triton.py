@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.folders import EXPORTED
 from aotc.base.records import record
 from aotc.base.text import listed, printable
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
-from aotc.spec.payload import Finding, Fixture, Value
+from aotc.spec.payload import Finding, Fixture, Value, ValueShapes
 from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.shapes import Dim
 from aotc.spec.variant import Optimization
@@ -74,12 +75,13 @@ def layout(source: ExportSource) -> Layout:
     none that Triton takes.
     """
     variant, name = source.variant, source.name
-    if _NAME.fullmatch(name) is None:
+    if _NAME.fullmatch(name) is None or name in (README, EXPORTED):
         raise AotcError(
             "AOTC-I226",
             "the name of the model is not one that Triton serves",
             where="--name",
-            expected="letters, digits, '.', '_' and '-', at most 255, and a letter or digit first",
+            expected="letters, digits, '.', '_' and '-', at most 255, a letter or digit first, and "
+            f"neither {README} nor {EXPORTED}",
             found=name,
         )
     _require_fit(source)
@@ -123,7 +125,7 @@ def _require_fit(source: ExportSource) -> None:
             raise _unfit(source, f"value {value.name}", f"tensors of {listed(tuple(_TYPES))}", form)
         if shape is None:
             raise _unfit(source, f"value {value.name}", "a known number of dims", "none")
-        if 0 in shape:
+        if 0 in _dims(manifest, value, _sizes(source), _Config()):
             raise _unfit(source, f"value {value.name}", "sizes of at least 1", "a size of 0")
     others = [each for each in variant.providers if each not in (CPU, CAPTURING.ort_name)]
     plugins = [each.provider or each.name for each in variant.requirements.plugins]
@@ -145,15 +147,25 @@ def _unfit(source: ExportSource, where: str, expected: str, found: str) -> AotcE
 
 
 def _shape_of(manifest: Manifest, value: Value) -> tuple[int | str, ...] | None:
-    """The shape of a value: of an output what runs showed, where the graph has but a name."""
-    stated = next((each for each in manifest.shapes if each.name == value.name), None)
+    """The shape of a value: of an output what runs showed, where the graph has but a name.
+
+    None: its rank is unknown to who only opens the model.
+    """
+    stated = _stated(manifest, value)
     seen = (stated.produced or stated.inferred) if stated is not None else None
-    if seen is None or value in manifest.inputs:
+    if stated is None or seen is None or (value.shape is None and stated.inferred is None):
         return value.shape
     if value.shape is None or len(value.shape) != len(seen):
         return seen
     pairs = zip(value.shape, seen, strict=True)
     return tuple(own if isinstance(own, int) else found for own, found in pairs)
+
+
+def _stated(manifest: Manifest, value: Value) -> ValueShapes | None:
+    """What is known of the shape of an output."""
+    if value in manifest.inputs:
+        return None
+    return next((each for each in manifest.shapes if each.name == value.name), None)
 
 
 # Batches.
@@ -205,9 +217,21 @@ def _sizes(source: ExportSource) -> dict[str, int]:
     return found
 
 
-def _dims(shape: tuple[int | str, ...], sizes: Mapping[str, int], config: _Config) -> list[int]:
-    """The dims that a request has, without the batch; -1 where the size is free."""
-    return [_size(size, sizes) for size in (shape[1:] if config.batch else shape)]
+def _dims(manifest: Manifest, value: Value, sizes: Mapping[str, int], config: _Config) -> list[int]:
+    """The dims that a request or an answer has, without the batch; -1 where the size is free.
+
+    Triton loads no model of whose outputs ONNX Runtime says anything else, so a size that only runs
+    showed counts only where others are fixed, as ONNX Runtime computes it of these.
+    """
+    shape = _shape_of(manifest, value) or ()
+    shapes = [value.shape]
+    if (stated := _stated(manifest, value)) is not None:
+        shapes += [stated.inferred, stated.produced if sizes else None]
+    found = [-1] * len(shape)
+    for each in shapes:
+        if each is not None and len(each) == len(shape):
+            found = [max(_size(size, sizes), at) for size, at in zip(each, found, strict=True)]
+    return found[1:] if config.batch else found
 
 
 def _size(size: int | str, sizes: Mapping[str, int]) -> int:
@@ -302,13 +326,13 @@ def _config_lines(
     yield f"max_batch_size: {config.max_batch}"
     for field, values in (("input", manifest.inputs), ("output", manifest.outputs)):
         for value in values:
-            dims = _dims(_shape_of(manifest, value) or (), sizes, config)
+            dims = _dims(manifest, value, sizes, config)
             yield f"{field} {{"
             yield f"  name: {_quoted(value.name)}"
             yield f"  data_type: {_TYPES[value.dtype]}"
             yield f"  dims: [ {', '.join(map(str, dims or [1]))} ]"
-            # A request has at least one dim.
-            if not dims:
+            # A request has at least one dim, which the backend drops itself outside of batches.
+            if not dims and config.batch:
                 yield "  reshape { shape: [ ] }"
             yield "}"
     on_gpu = CAPTURING.ort_name in variant.providers
@@ -402,7 +426,8 @@ def _readme(source: ExportSource, config: _Config, dropped: list[str]) -> Iterat
     yield ""
     yield "## Sizes"
     yield ""
-    yield from (f"- {line}" for line in _sizes_in_words(source, config))
+    # Names in them are those of whoever made the model.
+    yield from (f"- {printable(line)}" for line in _sizes_in_words(source, config))
     yield ""
     yield "## It was proven with"
     yield ""
@@ -439,7 +464,7 @@ def _sizes_in_words(source: ExportSource, config: _Config) -> Iterator[str]:
     scalars = [
         value.name
         for value in (*source.manifest.inputs, *source.manifest.outputs)
-        if not _dims(_shape_of(source.manifest, value) or (), {}, config)
+        if not _dims(source.manifest, value, {}, config)
     ]
     if scalars:
         yield f"{listed(scalars)}: of one number, for which requests and answers have a dim of 1."

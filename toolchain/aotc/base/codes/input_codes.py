@@ -288,7 +288,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Name another with --variant, and export each into a folder of its own."),
     ("AOTC-I119", "variant cannot be exported", INPUT,
      "The variant consists of several graphs by size, of which a folder holds one; or two of its files would have one "
-     "name there.",
+     "name there, or one would lie outside.",
      "Name one of its graphs with --variant: 'aotc inspect ARTIFACT' lists them."),
     # sources of frameworks
     ("AOTC-I120", "program cannot be loaded", INPUT,
