@@ -654,6 +654,26 @@ def test_bases_that_cannot_be_used(
     assert refusal_code(push, small, f"oci://{ours.host}/a", base=base) == "AOTC-I217"
 
 
+def test_a_base_is_no_artifact_and_is_named_by_a_digest(
+    small: Path, ours: ReferrersRegistry
+) -> None:
+    """Files of two artifacts in one folder would verify nowhere."""
+    target = f"oci://{ours.host}/a"
+    below = push(small, target, form="image").reference
+    error = refusal(push, small, target, form="image", base=below)
+    assert (error.code, error.where) == ("AOTC-I217", below)
+    base_image(ours, "base")
+    repo = ours.repo("base")
+    kind, listed = repo.manifests[repo.tags["index"]]
+    own = repo.tags["image"].encode()
+    repo.tags["index"] = (
+        "sha256:" + hashlib.sha256(changed := listed.replace(own, b"image")).hexdigest()
+    )
+    repo.manifests[repo.tags["index"]] = (kind, changed)
+    named = f"{ours.host}/base:index"
+    assert refusal_code(push, small, target, form="image", base=named) == "AOTC-I207"
+
+
 def test_the_command(
     small: Path, ours: ReferrersRegistry, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -636,7 +636,8 @@ def _base(name: str, manifest: Manifest, connect: Callable[[Reference], Reposito
             if not isinstance(platform, dict):
                 continue
             if (platform.get("os"), platform.get("architecture")) == (system, architecture):
-                reference = replace(reference, tag=None, digest=str(each.get("digest")))
+                named = read_descriptor(dict(each), f"{name} manifests")
+                reference = replace(reference, tag=None, digest=named.digest)
                 break
         else:
             what = "the base image has no manifest for the artifact's platform"
@@ -646,6 +647,9 @@ def _base(name: str, manifest: Manifest, connect: Callable[[Reference], Reposito
     reference = replace(reference, tag=None, digest=descriptor.digest)
     config = read_descriptor(document.get("config"), f"{name} config")
     listed = [read_descriptor(each, f"{name} layers") for each in _mappings(document.get("layers"))]
+    if any(forms.LAYER in each.annotations for each in listed):
+        what = "the base image has an artifact already, whose files would lie below"
+        raise _unusable(what, name, "an image without one", f"layers with {forms.LAYER}")
     layers = [
         replace(each, media_type=_OCI_TYPES.get(each.media_type, each.media_type))
         for each in listed
