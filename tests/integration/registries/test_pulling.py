@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from aotc.registry import connection
 from aotc.registry.references import parse_reference
 from aotc.runtime.store.pruning import remove_entry
 from aotc.spec.command_reports import PullReport
+from aotc.trust import packing
 from aotc.trust.attesting import approve, sign
 from aotc.trust.key_files import generate
 from aotc.trust.key_loading import PrivateKey, load_private
@@ -169,9 +173,29 @@ def test_an_output_is_a_folder_or_a_packed_file(
     assert both.code == "AOTC-I027"
 
 
-def _umask() -> int:
-    import os
+@pytest.mark.parametrize("name", ["a.aotc", "a.aotc.zip"])
+def test_a_full_disk_is_told_by_the_output_and_nothing_is_left(
+    name: str,
+    registry: ReferrersRegistry,
+    key: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "out").mkdir()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patched:
+        if name.endswith(".zip"):
+            patched.setattr(packing._Packer, "write", Mock(side_effect=full))
+        else:
+            patched.setattr(os, "pwrite", Mock(side_effect=full))
+        found = refusal(
+            lambda: aotc.pull(f"{registry.host}/{REPOSITORY}:1.0", tmp_path / "out" / name, key=key)
+        )
+    assert (found.code, found.where) == ("AOTC-I018", str(tmp_path / "out" / name))
+    assert not list((tmp_path / "out").iterdir())
 
+
+def _umask() -> int:
     before = os.umask(0)
     os.umask(before)
     return before

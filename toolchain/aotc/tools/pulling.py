@@ -25,6 +25,8 @@ from aotc.trust.registry_container import RegistryContainer
 
 _FIX: Final = "Choose another output with -o, or remove it; --force replaces only an artifact."
 
+_UNWRITABLE: Final = ("AOTC-I018", "AOTC-I026")
+
 
 @uninterrupted
 def pull(
@@ -105,15 +107,20 @@ def _into_output(
     """Write a verified copy as a folder, or as a packed file if the name says so."""
     # Nothing is written before the artifact is accepted.
     accepted = authenticate(source, trusted, files_to_read=lambda _: ())
-    with resumable_folder(place, is_cut) as work:
-        draft = Draft.at(work / NEW)
-        try:
-            authentic = fetch(source, trusted, draft, accepted.manifest)
-        finally:
-            draft.discard(keep=True)
-        finished = draft.folder
-        if place.suffix == SUFFIX:
-            finished = work / f"packed{SUFFIX}"
-            pack(draft.folder, finished, force=True)
-        put_in_place(finished, place, force=force, fix=_FIX)
+    try:
+        with resumable_folder(place, is_cut) as work:
+            draft = Draft.at(work / NEW)
+            try:
+                authentic = fetch(source, trusted, draft, accepted.manifest)
+            finally:
+                draft.discard(keep=True)
+            finished = draft.folder
+            if place.suffix == SUFFIX:
+                finished = work / f"packed{SUFFIX}"
+                pack(draft.folder, finished, force=True)
+            put_in_place(finished, place, force=force, fix=_FIX)
+    except AotcError as error:
+        if error.code in _UNWRITABLE:
+            error.where = str(place)  # The work folder is nobody's choice, and is gone.
+        raise
     return authentic
