@@ -529,6 +529,24 @@ def test_a_cut_leaves_no_tag(small: Path, ours: ReferrersRegistry, pauses: objec
     assert push(small, f"oci://{ours.host}/cut:1").bytes_sent == 0
 
 
+def test_of_many_layers_little_is_fetched_before_a_signature_is(
+    tmp_path: Path, ours: ReferrersRegistry, key: PrivateKey
+) -> None:
+    """A manifest of whoever may push, with the same layer of 6 MB again and again."""
+    made = build_artifact(tmp_path / "a", key, padding=6_000_000)
+    reference = parse_reference(push(made, f"oci://{ours.host}/a", form="image").reference)
+    repository = Repository(reference)
+    document = json.loads(repository.resolve(reference)[1])
+    document["layers"] = [max(document["layers"], key=lambda layer: layer["size"])] * 50
+    bad = repository.put_manifest(json.dumps(document).encode(), MANIFEST)
+    ours.asked.clear()
+    assert refusal_code(RegistryContainer, f"{ours.host}/a@{bad.digest}") == "AOTC-I213"
+    whole = [
+        each for each in ours.asked if "/blobs/" in each.target and "Range" not in each.headers
+    ]
+    assert 1 <= len(whole) <= 6
+
+
 # Images over others.
 
 

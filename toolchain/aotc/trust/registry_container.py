@@ -49,6 +49,8 @@ _KEPT_FILE_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 16 << 20
 # A tar layer of small files is read at once.
 _READ_AT_ONCE_BYTES: Final = 2 * forms.TOGETHER_BYTES
+# Of all layers; those of an image are tars of larger files, too, which nobody has vouched for yet.
+_ALL_AT_ONCE_BYTES: Final = 32 << 20
 # Of a larger one, what is fetched where a header is: more than any, and the end of the layer.
 _HEADER_BYTES: Final = 4 << 10
 # What is fetched where single fields of a large model are read.
@@ -97,6 +99,7 @@ class RegistryContainer(Container):
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._kept_bytes = 0
         self._manifest: bytes | None = None
+        self._at_once_left = _ALL_AT_ONCE_BYTES
         self._problems: list[AotcError] = []
         document = _read_manifest(content, self.manifest, self.origin)
         config = read_descriptor(document.get("config"), f"{self.origin} config")
@@ -207,7 +210,8 @@ class RegistryContainer(Container):
     def _read_tar(
         self, layer: Descriptor, root: str, limit: int
     ) -> Iterator[tuple[str, StoredPiece]]:
-        is_small = layer.size <= _READ_AT_ONCE_BYTES
+        is_small = layer.size <= min(_READ_AT_ONCE_BYTES, self._at_once_left)
+        self._at_once_left -= layer.size if is_small else 0
         at, held = 0, self.fetch(layer, 0, layer.size if is_small else _HEADER_BYTES)
 
         def read_at(offset: int, length: int) -> bytes:
