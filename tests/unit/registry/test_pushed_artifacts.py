@@ -529,6 +529,15 @@ def test_a_cut_leaves_no_tag(small: Path, ours: ReferrersRegistry, pauses: objec
     assert push(small, f"oci://{ours.host}/cut:1").bytes_sent == 0
 
 
+def test_what_is_pushed_without_a_tag_is_not_the_latest(
+    small: Path, ours: ReferrersRegistry
+) -> None:
+    target = f"oci://{ours.host}/untagged"
+    assert push(small, target).tags == ()
+    error = refusal(RegistryContainer, target)
+    assert (error.code, error.where) == ("AOTC-I201", f"{target}:latest")
+
+
 def test_of_many_layers_little_is_fetched_before_a_signature_is(
     tmp_path: Path, ours: ReferrersRegistry, key: PrivateKey
 ) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.interruptions import stop_if_interrupted
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.registry.descriptors import (
     INDEX,
     MANIFEST,
@@ -200,7 +200,9 @@ class Repository:
         A digest is preferred to a tag; without either, the tag is `latest`.  Raises AOTC-I205 where
         the bytes are not those of the digest, or of the one that the registry tells.
         """
-        found = self._manifest(reference.digest or reference.tag or "latest")
+        if reference.digest is None and reference.tag is None:
+            reference = replace(reference, tag="latest")
+        found = self._manifest(reference.digest or str(reference.tag))
         if found is None:
             raise AotcError(
                 "AOTC-I201",
