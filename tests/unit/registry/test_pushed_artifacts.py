@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from artifact_builder import build_artifact, payload_digests
@@ -20,7 +21,7 @@ from registries import Registry
 from aotc.cli import main as cli
 from aotc.registry.descriptors import MANIFEST, Descriptor
 from aotc.registry.references import Reference, parse_reference
-from aotc.registry.repository import Repository
+from aotc.registry.repository import Repository, Stored
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.registry_forms import BUNDLE_TYPE, FORMS, IMAGE_LAYER_TYPE, TOGETHER_TYPE
 from aotc.spec.trust_anchors import TrustedKey
@@ -527,6 +528,31 @@ def test_a_cut_leaves_no_tag(small: Path, ours: ReferrersRegistry, pauses: objec
     assert not ours.repo("cut").tags
     ours.faults.clear()
     assert push(small, f"oci://{ours.host}/cut:1").bytes_sent == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_changes_while_it_is_sent_is_told_by_its_name(
+    form: str,
+    tmp_path: Path,
+    small: Path,
+    ours: ReferrersRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After the digest of its layer is known, too."""
+    changing = tmp_path / "a"
+    shutil.copytree(small, changing)
+    weights = max(changing.rglob("*"), key=lambda path: path.stat().st_size)
+    put = Repository.put_blob
+
+    def changed(self: Repository, digest: str, size: int, *given: Any, **named: Any) -> Stored:
+        if size >= 100_000:
+            flip_bit(weights)
+        return put(self, digest, size, *given, **named)
+
+    monkeypatch.setattr(Repository, "put_blob", changed)
+    error = refusal(push, changing, f"oci://{ours.host}/changing:1", form=form)
+    assert (error.code, error.where) == ("AOTC-G005", weights.relative_to(changing).as_posix())
+    assert not ours.repo("changing").manifests
 
 
 def test_what_is_pushed_without_a_tag_is_not_the_latest(

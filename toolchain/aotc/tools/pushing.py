@@ -554,6 +554,7 @@ class _Sender:
                 while part := content.read(_BUFFER_BYTES):
                     hasher.update(part)
             digest = f"sha256:{hasher.hexdigest()}"
+            hashed.clear()  # What is sent is read anew.
         stored = self._repository.put_blob(
             digest, layer.size, opened, mount_from=self._mount_from, told=self.tally.add
         )
