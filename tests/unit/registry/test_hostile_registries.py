@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import re
 import os
 import signal
 import socket
@@ -33,7 +34,8 @@ NO_DIGEST = "sha256:" + "0" * 64
 
 
 def shortly(value: object) -> str:
-    return str(value)[:60]
+    """Words of a row, without the addresses of its functions, which each worker has of its own."""
+    return re.sub(" at 0x[0-9a-f]+", "", str(value))[:60]
 
 
 class Held:
