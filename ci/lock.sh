@@ -2,6 +2,7 @@
 # Pin every dependency with the hashes of all its files, for Python 3.11 and later on any platform:
 # requirements/dev.lock for everything, requirements/demo.lock for building and running alone, gpu.lock for that on
 # CUDA, previous.lock for the minor version of ONNX Runtime before, verify.lock for verifying alone and keyless.lock for identities too, requirements/site.lock for the website.
+# server-schemas.lock is what tests read the schemas of Triton and KServe in, and never import or install.
 # fleet.lock is for the tests of fleets on Ray. model-signing.lock is OpenSSF's verifier, for who has no aotc. sources.lock is for the tests of sources, but for
 # torch: torch-cpu.lock is its build for the CPU, torch.lock that of an index, with what it needs of CUDA. None names an index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
 set -eu
@@ -51,6 +52,8 @@ compile verify --constraints requirements/dev.lock pyproject.toml build/locker.i
 compile keyless --extra sigstore --constraints requirements/dev.lock pyproject.toml build/locker.in
 printf 'model-signing\npyOpenSSL\n' >build/model-signing.in
 compile model-signing --constraints requirements/dev.lock build/model-signing.in
+printf 'kserve==0.21.0\ntritonclient==2.73.0\n' >build/server-schemas.in
+compile server-schemas --no-deps build/server-schemas.in
 compile site --extra site --constraints requirements/dev.lock "$@" pyproject.toml build/locker.in
 printf 'pytest>=8\nhypothesis>=6\n' >build/fleet.in
 compile fleet --extra fleet --constraints requirements/dev.lock pyproject.toml build/locker.in build/fleet.in

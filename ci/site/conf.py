@@ -70,6 +70,7 @@ _GUIDES: Final = {
     "Artifacts and trust": (
         "docs/guides/artifact",
         "docs/guides/pack",
+        "docs/guides/pipeline/registries",
         "docs/guides/verification",
         "docs/guides/keys",
         "docs/guides/trust",

@@ -39,6 +39,7 @@ OTHERS = {
     "sources/user_code.py": {"(entry / 'stat').read_text"},
     "report/html/page.py": {"(files('aotc.report.html') / name).read_text"},
     "runtime/store/system_store.py": {"Path('/proc/self/status').read_text"},
+    "tools/kserve.py": {"(data_folder('ci/templates') / 'kserve' / f'{template}.yaml').read_text"},
     "tools/init.py": {"(data_folder('ci/templates') / template).read_text"},
     "fleet/emitted/base.py": {"(data_folder('ci/templates') / 'fleet' / template).read_text"},
     "trust/provenance.py": {

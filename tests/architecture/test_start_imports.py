@@ -40,6 +40,7 @@ ROOMS = (
         "aotc.runtime.store",
         "aotc.providers",
         "aotc.graph.passes",
+        "aotc.registry",
     ),
     *("aotc.spec.profile", "aotc.spec.command_reports", "aotc.base.files.writing"),
     *("aotc.trust.policy.document", "aotc.trust.archive"),

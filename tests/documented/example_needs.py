@@ -81,6 +81,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "jq": _programs("jq", "base64"),
     "SoftHSM": _softhsm,
     "unzip": _programs("unzip"),
+    "docker-registry": _programs("docker-registry"),
     "prometheus_client": _packages("prometheus_client"),
     "onnxruntime-extensions": _packages("onnxruntime_extensions"),
 }

@@ -31,6 +31,7 @@ NAMES = (
     "inputs",
     "keyless",
     "keys",
+    "layer",
     "loaded",
     "manifest",
     "measured",

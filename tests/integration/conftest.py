@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
+from server_schemas import model_config, server_packages
 from shared_workers import build
 from workbench import Workbench
 
 from aotc.trust import key_files
+
+__all__ = ["model_config", "server_packages"]
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         MergeReport,
         ModelCheck,
         PlanRow,
+        PullReport,
+        PushReport,
     )
     from aotc.spec.diff_report import AreaDiff, Change, DiffReport
     from aotc.spec.evidence import OutputError, VariantEvidence
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
     from aotc.tools.inspect import inspect
     from aotc.tools.learn import profile_learn
     from aotc.tools.merge import merge_artifacts
+    from aotc.tools.pulling import pull
+    from aotc.tools.pushing import push
     from aotc.trust.gate import verify
     from aotc.trust.keyless_signing import KeylessSigner
 
@@ -112,6 +116,8 @@ __all__ = [
     "Profile",
     "PrometheusMetrics",
     "ProvenWhere",
+    "PullReport",
+    "PushReport",
     "Refusal",
     "Signer",
     "Telemetry",
@@ -140,6 +146,8 @@ __all__ = [
     "merge_artifacts",
     "printable",
     "profile_learn",
+    "pull",
+    "push",
     "to_json",
     "verify",
     "write_page",
@@ -186,6 +194,8 @@ _PUBLIC = {
     "Profile": "aotc.spec.profile",
     "PrometheusMetrics": "aotc.runtime.prometheus",
     "ProvenWhere": "aotc.spec.reports",
+    "PullReport": "aotc.spec.command_reports",
+    "PushReport": "aotc.spec.command_reports",
     "Refusal": "aotc.spec.reports",
     "Signer": "aotc.spec.trust_policy",
     "Telemetry": "aotc.runtime.telemetry",
@@ -213,6 +223,8 @@ _PUBLIC = {
     "merge_artifacts": "aotc.tools.merge",
     "printable": "aotc.base.text",
     "profile_learn": "aotc.tools.learn",
+    "pull": "aotc.tools.pulling",
+    "push": "aotc.tools.pushing",
     "to_json": "aotc.spec.json",
     "verify": "aotc.trust.gate",
     "write_page": "aotc.report.html.artifact_page",

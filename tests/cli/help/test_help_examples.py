@@ -1,4 +1,7 @@
-"""Every example at the end of every command's help runs as it stands, in a shell."""
+"""Every example at the end of every command's help runs as it stands, in a shell.
+
+Where one names a registry, Debian's runs in its place, on loopback.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
+from registries import docker_registry
 from repository import ROOT
 
 from aotc.cli import main as cli
@@ -41,6 +46,30 @@ MADE = (
     "install model.aotc",
     "install model.aotc --store store",
 )
+# Hosts of registries in examples.
+REGISTRIES = ("registry.example.com", "localhost:5000")
+PUSHED = "push model.aotc oci://registry.example.com/models/shop:1.4"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a registry."""
+    with docker_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running.host
+
+
+@pytest.fixture(scope="module")
+def pushed(workspace: Path, registry: str) -> str:
+    """The address of a registry that has what examples pull."""
+    made = Command(workspace).plain(*_with_registry(PUSHED, registry).split())
+    assert made.status == 0, made
+    return registry
+
+
+def _with_registry(call: str, host: str) -> str:
+    for each in REGISTRIES:
+        call = call.replace(each, host)
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +112,11 @@ def test_the_guide_to_fleets_shows_examples_that_run_here() -> None:
 
 
 @pytest.mark.parametrize(("name", "call"), EXAMPLES, ids=[call for _, call in EXAMPLES])
-def test_example(name: str, call: str, workspace: Path, tmp_path: Path) -> None:
+def test_example(
+    name: str, call: str, workspace: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if any(each in call for each in REGISTRIES):
+        call = _with_registry(call, request.getfixturevalue("pushed"))
     for word in call.split():
         found, missing = NEEDED.get(word, ("nothing is needed", ""))
         if found is None:

@@ -78,8 +78,13 @@ class Home:
             **self.more,
         }
 
-    def run(self, *words: str, kill_at: int = 0, first: Callable[[], None] | None = None) -> Ended:
-        """Run a command, killed before its `kill_at`-th step; `first` changes its process."""
+    def run(
+        self, *words: str, kill_at: int | None = 0, first: Callable[[], None] | None = None
+    ) -> Ended:
+        """Run a command, killed before its `kill_at`-th step; `first` changes its process.
+
+        None: its steps are not counted, which takes time.
+        """
         for each in ("tmp", "home"):
             (self.folder / each).mkdir(parents=True, exist_ok=True)
         said = self.folder.with_name(f"{self.folder.name}.said")
@@ -153,7 +158,7 @@ def _some(steps: int, samples: int) -> list[int]:
 def _be_the_command(
     home: Home,
     words: Sequence[str],
-    kill_at: int,
+    kill_at: int | None,
     counter: mmap.mmap,
     said: Path,
     first: Callable[[], None] | None,
@@ -177,7 +182,8 @@ def _be_the_command(
         sys.dont_write_bytecode = True
         if first is not None:
             first()
-        watch(kill_at, counter)
+        if kill_at is not None:
+            watch(kill_at, counter)
         status = main(list(words))
         sys.setprofile(None)
         sys.stdout.flush()

@@ -30,6 +30,8 @@ _CLONE_NEWNS = 0x00020000
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 _OF_USERS = ("HOME", "TMPDIR", "AOTC_CACHE", "AOTC_STORE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 
+# Where the registry is, which has an artifact at `shop/made:1`.
+REGISTRY = ""
 # What each command is given: `in` holds all that it reads, and `out` what it changes and writes.
 ROWS: Mapping[str, str] = {
     "build": "{in}/model.onnx -o {out}/new.aotc --key {in}/key.pem",
@@ -64,6 +66,8 @@ ROWS: Mapping[str, str] = {
     "pack": "{in}/made.aotc -o {out}/new.zip",
     "unpack": "{in}/made.zip -o {out}/new-unpacked.aotc",
     "merge": "{in}/made.aotc {in}/again.aotc -o {out}/new-merged.aotc --key {in}/key.pem",
+    "push": "{in}/made.aotc oci://{registry}/shop/pushed:1",
+    "pull": "oci://{registry}/shop/made:1 -o {out}/new-pulled.aotc --key {in}/key.pub",
     "export": "{in}/made.aotc -o {out}/new-export --key {in}/key.pub",
     "sign": "{out}/made.aotc --key {in}/other.pem --trust {in}/key.pub",
     "attest": "{out}/made.aotc --approve --channel prod --expires 2090-01-01 --key {in}/key.pem",
@@ -142,6 +146,7 @@ class Scene:
                 place.replace("{in}", str(self.read))
                 .replace("{out}", str(self.written))
                 .replace("{id}", self.artifact_id)
+                .replace("{registry}", REGISTRY)
             )
         # A script for a shell is no document.
         return [*found, "--json"] if self.json and name != "completion" else found

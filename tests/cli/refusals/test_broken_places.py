@@ -40,6 +40,7 @@ from broken_places import (
 )
 from made_fleets import cells_of, report_of
 from made_models import linear, save
+from referrers_registry import referrers_registry
 
 import aotc
 from aotc.cli.commands import every_command
@@ -112,7 +113,10 @@ def given() -> Iterator[tuple[Path, str]]:
     shutil.copytree(made / "store", made / "other-store")
     (made / "key.pem").chmod(0o644)
     (made / "other.pem").chmod(0o644)
-    yield made, said["build"]["artifact_id"]
+    with referrers_registry() as registry, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("broken_places.REGISTRY", registry.host)
+        aotc.push(made / "made.aotc", f"oci://{registry.host}/shop/made:1")
+        yield made, said["build"]["artifact_id"]
     # Python removes no folders that are as deep as one here.
     subprocess.run(["chmod", "-R", "u+rwx", base], check=True)
     subprocess.run(["rm", "-rf", base], check=True)

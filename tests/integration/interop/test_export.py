@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,7 +32,7 @@ from aotc.spec.command_reports import Exported, ExportReport
 from aotc.spec.precision import ParitySpec
 from aotc.spec.target import Plugin
 from aotc.tools.export import ExportSource
-from aotc.tools.onnx_folder import write
+from aotc.tools.onnx_folder import layout
 from aotc.trust import key_files
 from aotc.trust.key_loading import load_private
 from aotc.trust.packing import pack
@@ -323,7 +322,7 @@ def test_compiled_parts(bench: Workbench, tmp_path: Path) -> None:
     assert blob in report.files
 
 
-def test_what_a_plugin_of_the_user_and_cuda_need_is_said(routed: Built, tmp_path: Path) -> None:
+def test_what_a_plugin_of_the_user_and_cuda_need_is_said(routed: Built) -> None:
     """The lines of Python are compiled, and not run: neither provider is here."""
     (plain,) = (each for each in routed.manifest.variants if not each.buckets)
     cuda = "CUDAExecutionProvider"
@@ -341,9 +340,6 @@ def test_what_a_plugin_of_the_user_and_cuda_need_is_said(routed: Built, tmp_path
             threads=3,
         )
         variant = replace(plain, providers=needs.providers, requirements=needs, session=session)
-        payload, folder = tmp_path / f"{name}-payload", tmp_path / name
-        shutil.copytree(routed.payload, payload)
-        folder.mkdir()
         described = Exported(
             format="onnx",
             name="routed",
@@ -355,8 +351,8 @@ def test_what_a_plugin_of_the_user_and_cuda_need_is_said(routed: Built, tmp_path
             requirements=needs,
             files={},
         )
-        write(ExportSource(routed.manifest, variant, payload, described), folder)
-        text = (folder / "README.md").read_text("utf-8")
+        source = ExportSource(manifest=routed.manifest, variant=variant, described=described)
+        text = layout(source).texts["README.md"]
         (code,) = re.findall("```python\n(.*?)```", text, re.S)
         compile(code, name, "exec")
         assert "were not compared with the original model's**: no such device." in text

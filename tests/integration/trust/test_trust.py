@@ -250,6 +250,18 @@ def test_an_unknown_usage_gets_the_list_once(host: Host) -> None:
     assert (refused["where"], refused["what"].count("provenance")) == ("--usage", 1)
 
 
+def test_a_rule_names_repositories_and_a_folder_comes_from_none(host: Host) -> None:
+    host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
+    rule = ("--rule", "default", "--require", "oms:release", "--repository", "ghcr.io/team/*")
+    host.aotc("trust", "add", "trust.yaml", *rule, "--repository", "127.0.0.1:5000/x")
+    assert "ghcr.io/team/*" in (host.folder / "trust.yaml").read_text()
+    found = host.aotc("trust", "explain", "trust.yaml", "digits.aotc")["policy"]
+    assert (found["repository"], found["repositories"]) == (
+        "",
+        ["ghcr.io/team/*", "127.0.0.1:5000/x"],
+    )
+
+
 def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
     host.aotc("trust", "init", "--name", "plant", "--signer", "release=release.pub")
     host.aotc("trust", "add", "trust.yaml", "--rule", "more", "--require", "sbom:release")
@@ -267,6 +279,7 @@ def test_explaining_remembers_nothing_and_says_who_decides(host: Host) -> None:
     [
         (("trust", "add", "trust.yaml"), "AOTC-I027"),
         (("trust", "add", "trust.yaml", "--id", "x", "--key", "ops.pub"), "AOTC-I027"),
+        (("trust", "add", "trust.yaml", "--repository", "ghcr.io/x"), "AOTC-I027"),
         (("trust", "add", "trust.yaml", "--rule", "x"), "AOTC-I027"),
         (("trust", "add", "trust.yaml", "--id", "x", "--key", "none.pub"), "AOTC-I001"),
         (("trust", "add", "trust.yaml", "--expires", "soon"), "AOTC-I027"),

@@ -140,6 +140,15 @@ BAD = [
     (change("rules.0.require.0", AGED), "max_age 1000000 is more than 36500"),
     (change("rules.0.min_version", "one"), "does not match"),
     (change("rules.0.min_version", "1.\u0663"), "does not match"),
+    (change("rules.0.repositories", ["oci://ghcr.io/x"]), "is not like ghcr.io/team/*"),
+    (
+        change("rules.0.repositories", ["ghcr.io/x@sha256:1"]),
+        "in lower case, without scheme and tag",
+    ),
+    (change("rules.0.repositories", ["ghcr.io/x:1.4"]), "'ghcr.io/x:1.4' is not like"),
+    (change("rules.0.repositories", ["GHCR.io/x"]), "'GHCR.io/x' is not like ghcr.io/team/*"),
+    (change("rules.0.repositories", ["ghcr.io"]), "'ghcr.io' is not like ghcr.io/team/*"),
+    (change("rules.0.repositories", ["a.b/c", "a.b/c"]), "'a.b/c' is listed 2 times"),
     (change("sequence", 0), "sequence 0 is less than 1"),
     (change("expires", "2027-02-30T00:00:00Z"), "is not a valid date and time"),
     (change("expires", "2027-02-03"), "does not match"),
@@ -225,6 +234,7 @@ def test_roots_are_distinct_and_enough(host: Setting) -> None:
 def test_the_schema_takes_what_the_record_takes(host: Setting) -> None:
     host.require("approval", "ops", "security", threshold=2, channel="prod", max_age=3)
     host.policy["min_versions"] = {"linear": "1.2"}
+    host.rule["repositories"] = ["ghcr.io/team/*", "127.0.0.1:5000/linear"]
     jsonschema.validate(host.policy, schema_of(TrustPolicy))
     read_policy(host.write())
     jsonschema.validate(

@@ -17,10 +17,10 @@ EXIT_INTERRUPTED: Final = 130
 
 # All that loading and running needs.
 _RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
-# Top-level modules of the extras `cpu` and `report`; `google` is protobuf's.
+# Top-level modules of the extras `cpu`, `report` and `oci`; `google` is protobuf's.
 _EXTRA_MODULES: Final = (
     *("onnx", "onnxruntime", "numpy", "google", "junitparser"),
-    "fast_sugiyama",
+    *("fast_sugiyama", "oras", "requests", "urllib3"),
 )
 
 

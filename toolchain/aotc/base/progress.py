@@ -157,12 +157,12 @@ def watched(progress: Progress | None) -> Iterator[None]:
 
 
 @contextmanager
-def hashing(total: int) -> Iterator[Tally]:
+def hashing(total: int, name: str = "hash") -> Iterator[Tally]:
     """A tally of `total` bytes that are hashed, which whoever watches the call is shown if long."""
     tally = Tally(total, BYTES)
     progress = _watching.get()
     if progress is None or total < LONG_BYTES:
         yield tally
         return
-    with Reporter(progress).counting("hash", "", tally):
+    with Reporter(progress).counting(name, "", tally):
         yield tally

@@ -174,13 +174,45 @@ Artifact = Annotated[
     typer.Argument(
         metavar="ARTIFACT",
         parser=artifact_path,
-        help="NAME.aotc folder, packed file, or sha256-ID of an artifact in a store",
+        help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or oci://HOST/"
+        "REPOSITORY with :TAG or @sha256:DIGEST",
+    ),
+]
+PlainHttp = Annotated[
+    bool,
+    typer.Option("--plain-http", help="speak HTTP without TLS to the registry"),
+]
+RegistryCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        parser=Path,
+        help="certificates (.pem) to trust for the registry",
+        show_default="$AOTC_OCI_CA, or the system's",
     ),
 ]
 ArtifactFolder = Annotated[
     Path, typer.Argument(metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder")
 ]
+AttestedArtifact = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ARTIFACT", parser=artifact_path, help="NAME.aotc folder; with --push a reference"
+    ),
+]
 
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        help="oci://HOST/REPOSITORY:TAG, or @sha256:DIGEST; oci:// may be left out",
+    ),
+]
+Push = Annotated[
+    bool,
+    typer.Option("--push", help="add it to an artifact in a registry, whose reference ARTIFACT is"),
+]
 Trust = Annotated[
     Path | None,
     typer.Option(

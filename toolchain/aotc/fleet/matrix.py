@@ -15,7 +15,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.profile_files import builtin_targets, load_target
 from aotc.spec.reports import NO_TARGET, Refusal, Verdict, VerifyReport
 from aotc.spec.target import Target
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path
 from aotc.trust.compatibility import refusal_of
 from aotc.trust.gate import HOST, verify_for_each
 from aotc.trust.policy.host_trust import resolve
@@ -59,7 +59,7 @@ def verify_matrix(
     """
     started = time.perf_counter()
     hosts = _hosts(targets, live)
-    paths = tuple(dict.fromkeys(str(artifact_path(each)) for each in artifacts))
+    paths = tuple(dict.fromkeys(artifact_name(artifact_path(each)) for each in artifacts))
     if not hosts or not paths:
         lacking = "a host" if paths else "an artifact"
         raise AotcError("AOTC-I027", f"a matrix needs {lacking}", where="--targets")

@@ -16,7 +16,7 @@ from aotc.spec.answers import SameCalls
 from aotc.spec.evidence import OutputError
 from aotc.spec.payload import Value
 from aotc.spec.run_report import Gate, Journal
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path
 from aotc.trust.container import FolderContainer
 from aotc.trust.opening import identified, open_container, read_manifest
 
@@ -59,7 +59,7 @@ def require_interface(
         raise AotcError(
             "AOTC-N061",
             "the earlier artifact has other inputs or outputs",
-            where=f"--against {earlier.path}",
+            where=f"--against {artifact_name(earlier.path)}",
             found=difference,
         )
 
@@ -90,7 +90,7 @@ def judge_answers(
         )
         old = replace(earlier, signers=staged.signers)
         found = same_calls(old, new, lambda: workers, work, strict=False)
-    limit = f"as {earlier.path}"
+    limit = f"as {artifact_name(earlier.path)}"
     if found.how == "none":
         gate = Gate(
             name="answers",
@@ -103,7 +103,7 @@ def judge_answers(
         raise AotcError(
             "AOTC-N060",
             "the answers cannot be compared with those of the earlier artifact",
-            where=f"--against {earlier.path}",
+            where=f"--against {artifact_name(earlier.path)}",
             found=found.reason,
         )
     how = _COMPARED[found.how]
@@ -126,7 +126,7 @@ def judge_answers(
         AotcError(
             "AOTC-N059",
             f"output {error.output!r} differs from that of the earlier artifact",
-            where=f"fixture {fixture} of {earlier.path}",
+            where=f"fixture {fixture} of {artifact_name(earlier.path)}",
             expected=f"its answer, by the tolerance ({how})",
             found=error.reason,
         )

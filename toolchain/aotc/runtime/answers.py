@@ -155,7 +155,8 @@ def _loading(side: Side) -> Json:
         return {"model": str(side.model.absolute())}
     path = side.path if stated_id(side.path) is not None else side.path.absolute()
     return {
-        "artifact": str(path),
+        # By the digest that a tag had when it was opened.
+        "artifact": side.container.place if side.container.origin else str(path),
         "staged": side.staged,
         "keys": [encode(each) for each in side.signers if isinstance(each, TrustedKey)],
         "identities": [encode(each) for each in side.signers if isinstance(each, TrustedIdentity)],

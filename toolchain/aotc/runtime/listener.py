@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from aotc.base.text import printable
+from aotc.spec.versions import artifact_name
 
 # By ascending seconds: of the calls of profiles that state none.
 LATENCY_BUCKETS: Final = (
@@ -76,7 +77,7 @@ class TimedLoad:
 
     def __init__(self, path: object, name: str | None) -> None:
         """`name` is what the caller calls the model (None: as its artifact does)."""
-        self.path = printable(str(path))
+        self.path = printable(artifact_name(str(path)))
         self.name = name
         self.stages: list[Stage] = []
         self.began = time.time_ns()

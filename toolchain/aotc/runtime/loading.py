@@ -80,7 +80,9 @@ def load(
     4. Compare the observed placements with the promised ones.
     5. Run the fixtures: they warm up the sessions, and must match the golden outputs.
 
-    `path` is a folder, a packed file, or `sha256-<id>` of an artifact in a store.  `trust` is a
+    `path` is a folder, a packed file, `sha256-<id>` of an artifact in a store, or `oci://…` of one
+    in a registry, which is pulled into the store unless that has it; a tag is asked for each time,
+    and a digest that the store has loads where the registry does not answer, too.  `trust` is a
     trust policy or a file of public keys, `key` one public key, and `channel` what a policy is
     evaluated for.  `unsafe_no_trust_state` remembers nothing of what a policy accepts, for hosts
     where no file can be kept, so that older policies and releases may be accepted later.

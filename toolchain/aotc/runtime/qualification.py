@@ -33,8 +33,14 @@ from aotc.spec.reports import LoadReport
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import TrustedKey
 from aotc.spec.trust_policy import Sealer, Signer
-from aotc.spec.versions import VERSION, artifact_path
-from aotc.trust.attesting import add_statement, authenticate_artifact, check_can_add, signer_tag
+from aotc.spec.versions import VERSION, artifact_name
+from aotc.trust.attesting import (
+    add_statement,
+    attested_place,
+    authenticate_artifact,
+    check_can_add,
+    signer_tag,
+)
 from aotc.trust.gate import AuthenticArtifact
 
 # The acceptance test loads the artifact, checks placement and outputs, and measures it.
@@ -234,7 +240,7 @@ def qualify(
     Raises AOTC-N009 if the acceptance test fails, and then signs nothing; the gate's refusals
     (AOTC-G), I001, I017, I018, I019, I026, I036, R006 and R007.
     """
-    place = artifact_path(artifact)
+    place = attested_place(artifact)
     # Refuse early if the artifact takes no attestation at all.
     check_can_add(place, KINDS["qualification"].file_stem(), force=True)
     authentic = authenticate_artifact(place, signer, trust)
@@ -274,7 +280,7 @@ def _accept(
 ) -> AcceptanceResult:
     # This process verified it with all that is trusted; the other one trusts the keys that signed.
     request = AcceptanceRequest(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         keys=tuple(
             TrustedKey(pem=key.pem, origin=key.origin, development=key.development)
             for key in authentic.keys
@@ -292,7 +298,7 @@ def _accept(
         raise AotcError(
             "AOTC-N009",
             "the artifact failed the acceptance test on this host",
-            where=str(artifact),
+            where=artifact_name(artifact),
             found=error.line(),
             also=(error, *error.also),
         ) from None

@@ -105,7 +105,7 @@ class AttestReport:
     schema: Literal["aotc.attest/1"] = "aotc.attest/1"
     artifact: str
     artifact_id: Annotated[str, "sha256 of aotc.json"]
-    path: Annotated[str, "file that was written"]
+    path: Annotated[str, "file that was written, or the reference of what a registry got"]
     predicate_type: str
     key_id: str
     identity: Annotated[str, "of a keyless signer: IDENTITY by ISSUER; empty for a key"] = ""

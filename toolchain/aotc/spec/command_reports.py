@@ -491,6 +491,27 @@ class UnpackReport:
 
 
 @record
+class PushReport:
+    """`aotc push --json`."""
+
+    schema: Literal["aotc.push/1"] = "aotc.push/1"
+    artifact: Annotated[str, "path of the artifact; nothing was verified"]
+    artifact_id: Annotated[str, "sha256 of payload/aotc.json"]
+    reference: Annotated[str, "what it is pulled by: oci://HOST/REPOSITORY@sha256:DIGEST"]
+    digest: Annotated[str, "of its manifest"]
+    tags: tuple[str, ...]
+    form: Annotated[str, "modelpack or image"]
+    base: Annotated[str, "the base image, by its digest; empty: none"] = ""
+    layers: Annotated[int, "without those of a base image"]
+    attestations: int
+    bytes: Annotated[int, "of all layers"]
+    bytes_sent: Annotated[int, "of layers"]
+    bytes_present: Annotated[int, "of layers that the repository had"]
+    bytes_mounted: Annotated[int, "of layers that another repository of the registry had"]
+    seconds: float
+
+
+@record
 class Exported:
     """`export.json` of an export: which variant it is, and what its sessions were proven with.
 
@@ -502,6 +523,7 @@ class Exported:
     name: Annotated[str, "of the artifact"]
     artifact_id: Annotated[str, "sha256 of aotc.json of the artifact, which was verified"]
     variant: str
+    model: Annotated[str, "name under which a server knows it; empty: the format has none"] = ""
     unproven: Annotated[str, "why its answers were not compared; empty: they were"] = ""
     providers: Annotated[tuple[str, ...], "execution providers as ORT names them, in order"]
     session: SessionSpec
@@ -571,6 +593,28 @@ class InstallReport:
     ]
     attestations: Annotated[tuple[str, ...], "bundles that were added to the entry"] = ()
     bytes: Annotated[int, "of the payload"]
+    findings: tuple[Finding, ...] = ()
+    seconds: float
+
+
+@record
+class PullReport:
+    """`aotc pull --json`: an artifact of a registry that is here now, verified."""
+
+    schema: Literal["aotc.pull/1"] = "aotc.pull/1"
+    reference: Annotated[str, "as it was given, with oci://"]
+    origin: Annotated[str, "HOST/REPOSITORY@DIGEST: what a tag was resolved to, once"]
+    artifact_id: Sha256
+    name: str
+    store: Annotated[str, "folder of the store; empty: it was pulled into an output"] = ""
+    path: Annotated[str, "folder of the store's entry, or the output: a folder or a packed file"]
+    pulled: Annotated[
+        bool, "true: fetched now; false: the store had it, and its digests were checked again"
+    ]
+    attestations: Annotated[tuple[str, ...], "bundles that were added to the store's entry"] = ()
+    bytes: Annotated[int, "of the payload, without aotc.json"]
+    bytes_fetched: Annotated[int, "of these, from the registry"]
+    bytes_present: Annotated[int, "of these, left by an earlier pull that ended halfway"] = 0
     findings: tuple[Finding, ...] = ()
     seconds: float
 

@@ -89,6 +89,9 @@ class VerifyReport:
     schema: Literal["aotc.verify/1"] = "aotc.verify/1"
     artifact: str
     artifact_id: Annotated[str, "sha256 of aotc.json; empty if it was not read"] = ""
+    origin: Annotated[str, "HOST/REPOSITORY@DIGEST that was verified; empty: not in a registry"] = (
+        ""
+    )
     authentic: bool
     verdict: Annotated[
         Verdict | Literal["authentic", "unverified"],
@@ -150,7 +153,7 @@ _BY_CONTENT: Final = (
     ("AOTC-G030", "older than the trust policy or this host takes"),
 )
 _BY_POLICY: Final = frozenset(
-    f"AOTC-G0{number}" for number in (23, 24, 25, 26, 27, 28, 31, 32, 33, 34)
+    f"AOTC-G0{number}" for number in (23, 24, 25, 26, 27, 28, 31, 32, 33, 34, 49)
 )
 
 
@@ -501,6 +504,10 @@ class PolicyDecision:
     rule: Annotated[str, "name of the rule that matches; empty: none or several match"] = ""
     rules: tuple[RuleMatch, ...] = ()
     requirements: tuple[RequirementResult, ...] = ()
+    repository: Annotated[
+        str, "HOST/REPOSITORY that the artifact comes from; empty: not from a registry"
+    ] = ""
+    repositories: Annotated[tuple[str, ...], "patterns of the rule; empty: any repository"] = ()
     qualified: Annotated[
         tuple[str, ...] | None, "variants that may be loaded here, if a rule requires it; None: all"
     ] = None

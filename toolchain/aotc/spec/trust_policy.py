@@ -147,10 +147,18 @@ class Rule:
     match: Match
     require: Annotated[tuple[Requirement, ...], Bounds(1)]
     min_version: Release | None = None
+    repositories: Annotated[
+        tuple[str, ...],
+        "patterns of HOST/REPOSITORY, where an artifact comes from a registry; empty: any",
+    ] = ()
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""
-        return _release_problems("min_version", self.min_version)
+        return [
+            *_release_problems("min_version", self.min_version),
+            *_duplicate_problems("repositories", self.repositories),
+            *_repository_problems(self.repositories),
+        ]
 
 
 @record
@@ -294,6 +302,17 @@ def _release_problems(path: str, text: str | None) -> list[Problem]:
         except ValueError:
             return [Problem(path, f"{text} is not a valid date and time")]
     return []
+
+
+def _repository_problems(patterns: Iterable[str]) -> Iterable[Problem]:
+    """Patterns that no repository matches: one is in lower case, without scheme, tag and digest."""
+    for pattern in patterns:
+        if (
+            not re.fullmatch(r"[a-z0-9.:*?!\[\]-]+/[a-z0-9._/*?!\[\]-]+", pattern)
+            or ":/" in pattern
+        ):
+            what = f"{pattern!r} is not like ghcr.io/team/*: in lower case, without scheme and tag"
+            yield Problem("repositories", what)
 
 
 def _duplicate_problems(path: str, values: Iterable[str], what: str = "") -> list[Problem]:

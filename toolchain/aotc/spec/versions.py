@@ -56,6 +56,7 @@ RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
 
 ID_PREFIX: Final = "sha256-"
 _NAME: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{64}})")
+_REFERENCE: Final = re.compile(r"oci:/{1,2}([^/].*)")
 
 
 def manifest_version(schema: str) -> tuple[int, int] | None:
@@ -98,10 +99,12 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part) if len(part) <= 18 else 10**18 for part in parts)
 
 
-# How an artifact is named: by a path, or by `sha256-<id>`, which names an entry of a store.
+# How an artifact is named: by a path, by `sha256-<id>`, which names an entry of a store, or by
+# `oci://…`, which names what a registry holds.
 #
 # `sha256-` and 64 hexadecimal digits are always an id, even if the working directory has a folder
-# of that name; such a folder is named `./sha256-…`. Everything else is a path.
+# of that name; such a folder is named `./sha256-…`, and one whose name is `oci:` is named `./oci:`.
+# Everything else is a path.
 
 
 def stated_id(name: str | Path) -> str | None:
@@ -110,14 +113,30 @@ def stated_id(name: str | Path) -> str | None:
     return match[1] if match else None
 
 
-def artifact_path(name: str | Path) -> Path:
-    """`name` as a path that still is an id or a path, whichever `name` was.
+def stated_reference(name: str | Path) -> str | None:
+    """`oci://…` if `name` is a reference to a registry, also as a path; None if it is a path.
 
-    `Path` would turn the paths `./sha256-…` and `sha256-…/` into an id, so they become absolute.
+    `Path` makes `oci:/…` of `oci://…`.
+    """
+    match = _REFERENCE.fullmatch(str(name).replace("\\", "/"))
+    return f"oci://{match[1]}" if match else None
+
+
+def artifact_name(name: str | Path) -> str:
+    """An id, a reference or a path as users write it, also where it is a path already."""
+    return stated_reference(name) or str(name)
+
+
+def artifact_path(name: str | Path) -> Path:
+    """`name` as a path that still is an id, a reference or a path, whichever `name` was.
+
+    `Path` would turn the paths `./sha256-…` and `sha256-…/` into an id, and `./oci:/…` into a
+    reference, so they become absolute.
     """
     from pathlib import Path
 
     path = Path(name)
-    if stated_id(path) is not None and stated_id(name) is None:
-        return path.absolute()
+    for stated in (stated_id, stated_reference):
+        if stated(path) is not None and stated(name) is None:
+            return path.absolute()
     return path

@@ -19,6 +19,7 @@ from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.bench_reports import BenchReport, Comparison, HistoryLine, Timing
 from aotc.spec.payload import Finding
+from aotc.spec.versions import artifact_name
 from aotc.tools.bench_comparison import (
     CONFIDENCE,
     Baseline,
@@ -89,11 +90,11 @@ def bench(
     Each side is loaded twice and the second load counts.  All sides run in turn in this process,
     in rounds whose order is drawn anew, so that their ratios hold on a noisy machine.
 
-    `artifact` is a folder, a packed file, or `sha256-<id>` of an entry of a store.  `against` is
-    the plain ONNX model, which gets ONNX Runtime's defaults on the CPU.  `baseline` is an earlier
-    artifact of the same model, which is loaded as the artifact is, or a file that `history` wrote;
-    `allow` (default: 1.05) is the ratio of the medians, artifact / baseline, up to which the
-    artifact is not called slower (`comparison.verdict` of the report).
+    `artifact` is a folder, a packed file, `sha256-<id>` of an entry of a store, or a reference
+    `oci://…`.  `against` is the plain ONNX model, which gets ONNX Runtime's defaults on the CPU.
+    `baseline` is an earlier artifact of the same model, which is loaded as the artifact is, or a
+    file that `history` wrote; `allow` (default: 1.05) is the ratio of the medians, artifact /
+    baseline, up to which the artifact is not called slower (`comparison.verdict` of the report).
 
     `runs` is the number of timed calls of each side, `seconds` how long all may take, whichever
     ends first; without either, 300 calls for each stream, in 10 seconds.  `warm_up` calls of each
@@ -215,7 +216,7 @@ def _measured(
             step("profile the nodes")
             profiled = profile_nodes(ready, inputs, loading.threads)
         line = _line(ready, conditions, timings[ARTIFACT], measured, comparison)
-        report = _report(str(artifact), ready, plan, conditions, measured, timings)
+        report = _report(artifact_name(artifact), ready, plan, conditions, measured, timings)
         report = replace(
             report,
             findings=(*_findings(ready, against), *example.findings()),
@@ -226,7 +227,8 @@ def _measured(
         if trace and profiled is not None:
             artifact_id, when = ready.report.artifact_id, line.measured_at
             facts = {"artifact": artifact_id, "sizes": used_sizes, "time": when}
-            text = bench_trace(str(artifact), sides, measured, plan.streams, profiled, facts)
+            name = artifact_name(artifact)
+            text = bench_trace(name, sides, measured, plan.streams, profiled, facts)
     return report, line, text
 
 
@@ -281,7 +283,7 @@ def _comparison(
         artifact_id, time = earlier[-1].artifact_id, earlier[-1].measured_at
     verdict, reason = judge(interval, baseline.allow)
     return Comparison(
-        baseline=str(baseline.path),
+        baseline=artifact_name(baseline.path),
         kind="history" if other is None else "artifact",
         artifact_id=artifact_id,
         measured_at=time,

@@ -26,7 +26,7 @@ from aotc.runtime.telemetry import percentile
 from aotc.spec.bench_reports import MAX_SAMPLES, HistoryLine, Machine, Verdict
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.json import strict_json
-from aotc.spec.versions import artifact_path, stated_id
+from aotc.spec.versions import artifact_path, stated_id, stated_reference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -245,7 +245,7 @@ def require_baseline(baseline: Baseline, history: Path | None) -> None:
     AOTC-I027 is for an artifact that the measurement would be appended to.
     """
     path = baseline.path
-    if stated_id(path) is None and not path.exists():
+    if stated_id(path) is None and stated_reference(path) is None and not path.exists():
         if history is not None and history.resolve() == path.resolve():
             raise AotcError(
                 "AOTC-I001",

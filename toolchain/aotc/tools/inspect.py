@@ -43,8 +43,10 @@ from aotc.spec.variant import Variant
 from aotc.spec.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
+    artifact_name,
     artifact_path,
     stated_id,
+    stated_reference,
 )
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container, reread
@@ -62,17 +64,18 @@ def inspect(
 ) -> InspectReport:
     """Describe the artifact in a folder or a packed file, or a model: ONNX, or of a framework.
 
-    `path` may also be `sha256-<id>` for an artifact in a store.  Nothing is verified.  `traffic` is
-    a file of recorded shapes: the report then says what the artifact would do with them.  Shapes
-    are tuples of sizes and names of dims, dtypes have numpy's names, sizes are in bytes and times
-    in seconds.  A framework's source is captured for that; `trust_source` allows code of it to run.
+    `path` may also be `sha256-<id>` for an artifact in a store, or a reference `oci://…`.  Nothing
+    is verified.  `traffic` is a file of recorded shapes: the report then says what the artifact
+    would do with them.  Shapes are tuples of sizes and names of dims, dtypes have numpy's names,
+    sizes are in bytes and times in seconds.  A framework's source is captured for that;
+    `trust_source` allows code of it to run.
 
     Raises AOTC-I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
     for the traffic; G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json cannot
     be read; and for a model I001 to I007, I010, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and _is_model(place):
+    if stated_id(place) is None and stated_reference(place) is None and _is_model(place):
         if traffic is not None:
             raise AotcError(
                 "AOTC-I027",
@@ -153,7 +156,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
     return InspectReport(
         kind="artifact",
-        path=str(opened.path),
+        path=artifact_name(opened.path),
         name=manifest.name,
         source=manifest.source,
         inputs=manifest.inputs,
@@ -183,7 +186,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         findings=(
             *manifest.findings,
-            *unproven_findings(manifest, opened.path.name),
+            *unproven_findings(manifest, stated_reference(opened.path) or opened.path.name),
             *_newer_schema(manifest),
         ),
         problems=(*_unknown_features(manifest), *opened.problems),

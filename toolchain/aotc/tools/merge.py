@@ -30,7 +30,7 @@ from aotc.spec.manifest import unproven_findings
 from aotc.spec.profile import WorkerLimits, profile_of
 from aotc.spec.trust_anchors import Anchor
 from aotc.spec.trust_policy import Sealer, Signer
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path
 from aotc.tools.merge_agreement import Input, in_canonical_order, require_agreement
 from aotc.tools.merged_payload import MergedPayload, write_merged
 from aotc.trust import dsse, provenance, sbom, statements
@@ -71,14 +71,14 @@ def merge_artifacts(
 ) -> MergeReport:
     """Merge the artifacts at `paths`, of one model, into one at `output`, signed anew.
 
-    Each is a folder, a packed artifact or `sha256-<id>`, and is verified completely first: by
-    `trust`, a policy or a file of public keys, for `channel`; by default this user's development
-    key and the signing key are trusted.  They have the same model, ranges and promises; variants
-    that are the same become one, and different ones of one name are renamed (AOTC-I180).  Weights
-    are stored once.  The result depends on the artifacts alone, and not on their order: its payload
-    is the one of a build on one host, where one could have made it.  Every variant keeps its
-    measurements, with the host where they were made; evidence, provenance and bill of materials of
-    each input are materials of the new one.  `key`, `builder_id`, `invocation_id`, `release`,
+    Each is a folder, a packed artifact, `sha256-<id>` or `oci://…`, and is verified completely
+    first: by `trust`, a policy or a file of public keys, for `channel`; by default this user's
+    development key and the signing key are trusted.  They have the same model, ranges and promises;
+    variants that are the same become one, and different ones of one name are renamed (AOTC-I180).
+    Weights are stored once.  The result depends on the artifacts alone, and not on their order: its
+    payload is the one of a build on one host, where one could have made it.  Every variant keeps
+    its measurements, with the host where they were made; evidence, provenance and bill of materials
+    of each input are materials of the new one.  `key`, `builder_id`, `invocation_id`, `release`,
     `force` and `output` are as in `build`.  The whole gate is passed before the output gets its
     name, and what runs on this host is loaded, and its fixtures run, by `workers` or new ones.
 
@@ -134,12 +134,12 @@ def merge_artifacts(
     return MergeReport(
         artifact=str(place),
         artifact_id=made.artifact_id,
-        merged={str(source.path): source.artifact_id for source, _ in given},
+        merged={artifact_name(source.path): source.artifact_id for source, _ in given},
         variants=tuple(
             MergedVariant(
                 name=variant.name,
                 artifacts={
-                    str(source.path): old
+                    artifact_name(source.path): old
                     for source, names in given
                     for old, new in names.items()
                     if new == variant.name
@@ -257,7 +257,7 @@ def _lacking(path: Path, usage: Usage, why: str) -> AotcError:
     return AotcError(
         "AOTC-I183",
         f"the artifact has no usable {usage}",
-        where=f"{path}: {KINDS[usage].path}",
+        where=f"{artifact_name(path)}: {KINDS[usage].path}",
         expected="signed by a trusted key, as a build writes it",
         found=why,
     )

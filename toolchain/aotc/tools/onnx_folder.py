@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from aotc.base.errors import AotcError
@@ -14,10 +13,12 @@ from aotc.base.text import printable
 from aotc.spec.providers import BY_ORT_NAME, CAPTURING, CPU, RUNTIME_WHEELS, RUNTIMES
 from aotc.spec.target import CustomOps
 from aotc.spec.variant import LEVEL_NAMES, Requirements, Variant
-from aotc.tools.export import ExportSource
+from aotc.tools.export import ExportSource, Layout
 
 MODEL: Final = "model.onnx"
 README: Final = "README.md"
+# The folder of what verifies an export in place.
+EVIDENCE: Final = "aotc"
 _CUSTOM_OPS: Final = "custom_ops"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:;/ +-]*")
 _UNCHECKED: Final = """\
@@ -26,38 +27,49 @@ these files; whether the host fits (operating system, CPU features, the version 
 plugins and drivers); on which provider each node runs; sizes and values outside of those that were
 proven; and, before the first call, the golden answers.
 """
+_REVERIFIED: Final = """\
+The signature of the artifact is checked, or a trust policy in place of the key. Every file must be
+one that was signed, or just what the same version of aotc makes of the signed manifest; and nothing
+else may be here. What else stands above is not checked by that."""
 
 
-def write(source: ExportSource, folder: Path) -> None:
-    """Fill the new `folder` with `model.onnx`, what it refers to, and a README.md.
+def layout(source: ExportSource) -> Layout:
+    """`model.onnx`, what it refers to, and a README.md.
 
     References stay as they are, as weights and compiled parts lie in the model's own folder here.
     Raises AOTC-I119 if two files would have one name.
     """
-    places = _places(source.variant)
-    taken = [README, EXPORTED, *places.values()]
-    for path, target in places.items():
-        if taken.count(target) > 1:
-            what = "two files of the variant would have one name in the folder"
-            raise AotcError("AOTC-I119", what, where=f"variant {source.variant.name}", found=target)
-        (folder / target).parent.mkdir(parents=True, exist_ok=True)
-        (source.payload / path).rename(folder / target)
-    (folder / README).write_text("\n".join(_readme(source)), encoding="utf-8", newline="\n")
+    return Layout(
+        files=places(source.variant, (README, EXPORTED)),
+        texts={README: "\n".join(_readme(source))},
+        evidence=EVIDENCE,
+    )
 
 
-def _places(variant: Variant) -> dict[str, str]:
-    """Where each file of the variant goes, by its path in the payload."""
+def places(variant: Variant, taken: Collection[str] = ()) -> dict[str, str]:
+    """The files of a variant by their places beside its model.
+
+    Raises AOTC-I119 if two would have one place, or one of those that are `taken`, and if one would
+    lie outside.
+    """
     own = posixpath.dirname(variant.model)
     libraries = {each.path for each in variant.requirements.custom_ops}
-    found = {}
+    found: dict[str, str] = {}
     for path in variant.files:
         if path == variant.model:
-            found[path] = MODEL
+            target = MODEL
         elif path in libraries:
-            found[path] = f"{_CUSTOM_OPS}/{posixpath.basename(path)}"
+            target = f"{_CUSTOM_OPS}/{posixpath.basename(path)}"
         else:
             in_weights = variant.weights is not None and path.startswith(f"{variant.weights}/")
-            found[path] = posixpath.relpath(path, variant.weights if in_weights else own)
+            target = posixpath.relpath(path, variant.weights if in_weights else own)
+        if target.startswith("../"):
+            what = "a file of the variant is neither beside its model nor among its weights"
+            raise AotcError("AOTC-I119", what, where=f"variant {variant.name}", found=path)
+        if target in found or target in taken:
+            what = "two files of the variant would have one name in the folder"
+            raise AotcError("AOTC-I119", what, where=f"variant {variant.name}", found=target)
+        found[target] = path
     return found
 
 
@@ -75,8 +87,8 @@ def _readme(source: ExportSource) -> Iterator[str]:
         yield ""
     yield "## It was proven with"
     yield ""
-    yield from (f"- {line}" for line in _needs(variant.requirements))
-    sizes = [f"`{name}` {text}" for name, text in described.sizes.items()]
+    yield from (f"- {line}" for line in needs_in_words(variant.requirements))
+    sizes = [f"`{printable(name)}` {text}" for name, text in described.sizes.items()]
     yield f"- Sizes: {', '.join(sizes) if sizes else 'those of the model, which are fixed'}."
     if manifest.random is not None and manifest.random.policy == "seed" and manifest.random.draws:
         yield "- Random numbers drawn anew by each call; a session alone goes on from call to call."
@@ -86,9 +98,12 @@ def _readme(source: ExportSource) -> Iterator[str]:
     yield from _python(source)
     yield "```"
     yield ""
+    if source.reverify:
+        yield from reverified()
 
 
-def _needs(needs: Requirements) -> Iterator[str]:
+def needs_in_words(needs: Requirements) -> Iterator[str]:
+    """What a host needs, a line each."""
     built_in = {*needs.providers} - {each.provider for each in needs.plugins}
     wheels = (each for each in RUNTIME_WHEELS if built_in <= {*each.providers, CPU})
     runtime = next((each.distribution for each in wheels), RUNTIMES[0])
@@ -191,3 +206,17 @@ def _library(library: CustomOps) -> str:
 def _text(text: str) -> str:
     """A text as a literal of Python, in double quotes unless it holds some."""
     return f'"{text}"' if _PLAIN.fullmatch(text) else ascii(text)
+
+
+def reverified() -> Iterator[str]:
+    """How an export that has what verifies it is verified in place."""
+    yield "## Verify it in place"
+    yield ""
+    yield "Before a server opens it, as often as wanted, and as a user who may only read:"
+    yield ""
+    yield "```sh"
+    yield "aotc verify --exported . --key release.pub"
+    yield "```"
+    yield ""
+    yield _REVERIFIED
+    yield ""

@@ -1,6 +1,7 @@
 """Adding attestations, such as approvals, to an artifact of which nothing else changes.
 
-An artifact must have a trusted signature, or nothing is signed.
+An artifact must have a trusted signature, or nothing is signed.  One in a registry gets a referrer
+of its manifest; of its payload only the documents are fetched, in which every file's digest is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.folders import ATTESTATIONS
 from aotc.base.records import replace
+from aotc.registry.references import SCHEME
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.spec.attestations import (
     CHANNEL,
@@ -25,10 +28,11 @@ from aotc.spec.attestations import (
 )
 from aotc.spec.codec import encode
 from aotc.spec.trust_policy import Sealer, Signer
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path, stated_reference
 from aotc.trust import oms, sealing, statements
 from aotc.trust.container import MAX_BUNDLES, FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
+from aotc.trust.opening import open_container
 from aotc.trust.policy.host_trust import Trust, resolve
 from aotc.trust.signers import findings_of, own_key, signed_by
 
@@ -56,7 +60,7 @@ def sign(
     a file), I018 and I026 (it cannot be written), and I036 (the key signed the payload already, or
     the artifact takes no further attestation).
     """
-    place = artifact_path(artifact)
+    place = attested_place(artifact)
     name = KINDS["oms"].file_stem(signer_tag(signer))
     check_can_add(place, name, force=force)
     found = authenticate_artifact(place, signer, trust)
@@ -88,7 +92,7 @@ def approve(
     `force` are as for `sign`.  Raises what `sign` does, and AOTC-I036 if channel, date or note is
     not valid.
     """
-    place = artifact_path(artifact)
+    place = attested_place(artifact)
     name = KINDS["approval"].file_stem(channel, signer_tag(signer))
     now = datetime.datetime.now(datetime.UTC)
     # Refuses wrong arguments before anything is read.
@@ -106,13 +110,42 @@ def approve(
     return add_statement(place, name, "approval", predicate, signer, force=force)
 
 
+def attested_place(artifact: str | Path) -> Path:
+    """Where an artifact is; of a reference the digest that its tag has now, for all that follows.
+
+    Raises what opening a reference does.
+    """
+    place = artifact_path(artifact)
+    if stated_reference(place) is None:
+        return place
+    with open_container(place) as container:
+        return Path(container.place)
+
+
 def check_can_add(artifact: Path, name: str, *, force: bool) -> None:
-    """Raise AOTC-I001, I017 or I036 if an attestation `name` cannot be added to an artifact."""
+    """Raise AOTC-I001, I017 or I036 if an attestation `name` cannot be added to an artifact.
+
+    In a registry `force` adds it beside the one of that name, as nothing there is replaced.
+    """
+    if stated_reference(artifact) is not None:
+        with open_container(artifact) as container:
+            found = container.listing(ATTESTATIONS).files
+        wanted = f"{ATTESTATIONS}/{name}{BUNDLE_SUFFIX}"
+        if wanted in found and not force:
+            raise AotcError(
+                "AOTC-I017",
+                "the registry has this attestation already",
+                where=f"{artifact_name(artifact)}: {wanted}",
+                fix="Add another one beside it with --force.",
+            )
+        if len(found) >= MAX_BUNDLES:
+            raise _too_many(artifact_name(artifact), len(found))
+        return
     if not artifact.exists():
         raise AotcError("AOTC-I001", "there is no such artifact", where=str(artifact))
     path = sealing.attestation_path(artifact, name, force=force)
     if _count_beside(path) >= MAX_BUNDLES and not path.exists():
-        raise _too_many(path)
+        raise _too_many(str(path.parent), _count_beside(path))
 
 
 def _add(
@@ -127,14 +160,19 @@ def _add(
 ) -> AttestReport:
     """Add an attestation, unless other processes have meanwhile added as many as readers take."""
     by = signed_by(bundle, signer)
-    path, replaced = sealing.add_attestation(artifact, name, bundle, force=force)
-    if not replaced and _count_beside(path) > MAX_BUNDLES:
-        path.unlink(missing_ok=True)
-        raise _too_many(path)
+    replaced = False
+    if stated_reference(artifact) is not None:
+        written = _push(artifact, name, bundle)
+    else:
+        path, replaced = sealing.add_attestation(artifact, name, bundle, force=force)
+        if not replaced and _count_beside(path) > MAX_BUNDLES:
+            path.unlink(missing_ok=True)
+            raise _too_many(str(path.parent), MAX_BUNDLES + 1)
+        written = str(path)
     return AttestReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=artifact_id,
-        path=str(path),
+        path=written,
         predicate_type=predicate_type,
         key_id=by.key_id,
         identity=by.identity,
@@ -149,13 +187,22 @@ def _count_beside(path: Path) -> int:
     return sum(file.name.endswith(BUNDLE_SUFFIX) for file in path.parent.iterdir())
 
 
-def _too_many(path: Path) -> AotcError:
+def _push(artifact: Path, name: str, bundle: bytes) -> str:
+    """Add a referrer to what a registry holds; returns its own reference."""
+    from aotc.trust.registry_container import RegistryContainer, attach
+
+    with RegistryContainer(artifact_name(artifact)) as container:
+        added = attach(container.repository, container.manifest, f"{name}{BUNDLE_SUFFIX}", bundle)
+        return f"{SCHEME}{container.reference.repository_name}@{added.digest}"
+
+
+def _too_many(where: str, count: int) -> AotcError:
     return AotcError(
         "AOTC-I036",
         "the artifact would have more attestations than readers accept",
-        where=str(path.parent),
+        where=where,
         expected=f"at most {MAX_BUNDLES}",
-        found=str(_count_beside(path)),
+        found=str(count),
     )
 
 
@@ -183,13 +230,18 @@ def attesting_trust(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
 def authenticate_artifact(
     artifact: Path, signer: Signer | Sealer, trust: str | Path | None
 ) -> AuthenticArtifact:
-    """The artifact after signature and digests were verified.
+    """The artifact after signature and digests were verified, in a registry those of documents.
 
     Raises the gate's refusals (AOTC-G), and AOTC-I001 if there is no such artifact.
     """
-    with FolderContainer(artifact) as container:
+    far = stated_reference(artifact) is not None
+    with open_container(artifact) if far else FolderContainer(artifact) as container:
         try:
-            return authenticate(container, attesting_trust(signer, trust))
+            return authenticate(
+                container,
+                attesting_trust(signer, trust),
+                files_to_read=(lambda _: ()) if far else None,
+            )
         except AotcError as error:
             for refusal in (error, *error.also):
                 if refusal.code == "AOTC-G002":

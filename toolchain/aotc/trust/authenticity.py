@@ -41,14 +41,18 @@ class Examination:
 
     Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
     may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`
-    is what some bundle lists.  `envelopes` are the parsed `bundles`.  `files_to_read` selects the
-    payload files that are hashed, and `hashed_files` are those that were; None: all.
-    `unread_reason` says why files were not hashed.  `documents` are read once into memory, and
-    checked and parsed there, so that the checked bytes are the parsed ones.
+    is what some bundle lists.  `origin` is the reference of an artifact in a registry, whose policy
+    may name repositories.  `present` is the folder that the bytes are copied into.  `envelopes` are
+    the parsed `bundles`.  `files_to_read` selects the payload files that are hashed, and
+    `hashed_files` are those that were; None: all.  `unread_reason` says why files were not hashed.
+    `documents` are read once into memory, and checked and parsed there, so that the checked bytes
+    are the parsed ones.
     """
 
     container: Container
     trust: Trust
+    origin: str = ""
+    present: Container | None = None
     files_to_read: Callable[[Manifest], Collection[str]] | None = None
     listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
     bundles: dict[str, bytes] = field(default_factory=dict)
@@ -68,6 +72,7 @@ class Examination:
     findings: list[Finding] = field(default_factory=list)
     known_refusals: set[tuple[str, str, str]] = field(default_factory=set)
     bytes_hashed: int = 0
+    bytes_present: int = 0
     decision: PolicyDecision | None = None
 
     def refuse(self, error: AotcError, where: str = "") -> None:
@@ -113,7 +118,7 @@ def list_files(state: Examination, attestations: Container) -> bool:
                 AotcError(
                     "AOTC-G015",
                     "the folder is not an aotc artifact",
-                    where=str(state.container.root),
+                    where=state.container.place,
                     expected=f"a folder with {MANIFEST}",
                 )
             )

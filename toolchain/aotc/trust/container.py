@@ -16,7 +16,8 @@ from typing import Final, Protocol, Self, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, system_message
 from aotc.base.records import record
-from aotc.spec.versions import stated_id
+from aotc.spec.payload import Finding
+from aotc.spec.versions import stated_id, stated_reference
 
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
@@ -96,7 +97,16 @@ class Container(ABC):
     """An open artifact; a context manager that closes it."""
 
     root: Path
+    origin: str = ""
+    """HOST/REPOSITORY@DIGEST of an artifact in a registry, where reading is slow; else empty."""
+    findings: tuple[Finding, ...] = ()
+    """What is to be told of how it was opened, such as what a tag was resolved to."""
     _descriptor: int | None
+
+    @property
+    def place(self) -> str:
+        """Where it is, as messages say it."""
+        return str(self.root)
 
     def __enter__(self) -> Self:
         return self
@@ -198,6 +208,14 @@ class FolderContainer(Container):
                 where=str(root),
                 expected="a folder",
                 fix=f"A folder of this name is ./{root}",
+            )
+        if (reference := stated_reference(root)) is not None:
+            raise AotcError(
+                "AOTC-I001",
+                "a reference to a registry cannot be used here",
+                where=reference,
+                expected="a folder",
+                fix=f"aotc pull {reference} -o NAME.aotc",
             )
         try:
             if not stat.S_ISDIR(root.stat().st_mode):

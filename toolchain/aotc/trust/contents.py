@@ -82,8 +82,9 @@ def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
         wanted = [path for path in wanted if path in read]
         state.hashed_files = frozenset(wanted)
     files = _expected_files(state, state.manifest, wanted, digests)
-    checked = check_files(state.container, files, sink=sink, full=full)
+    checked = check_files(state.container, files, sink=sink, present=state.present, full=full)
     state.bytes_hashed += checked.bytes_hashed
+    state.bytes_present += checked.bytes_present
     for problem in checked.problems:
         state.refuse(problem)
 
@@ -171,7 +172,7 @@ def check_schema(state: Examination) -> None:
     if not state.refusals:
         read = state.files_to_read(state.manifest) if state.files_to_read is not None else None
         try:
-            require_inside(state.container, state.manifest, read)
+            require_inside(state.present or state.container, state.manifest, read)
         except AotcError as error:
             state.refuse(error)
     for statement in state.statements:

@@ -2,7 +2,8 @@
 
 Threads share the chunks of a file that has chunk digests; `hashlib` and `readinto` release the
 interpreter lock.  Files are not memory-mapped, so a file that shrinks is a mismatch and not a
-signal. With a sink, the hashed bytes are also written, from the same buffer.
+signal. With a sink, the hashed bytes are also written, from the same buffer.  Bytes that the folder
+of the sink has already, and that are right, are not read from the artifact.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Thread
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.interruptions import stop_if_interrupted
-from aotc.base.progress import Tally, hashing
+from aotc.base.progress import BYTES, Tally, hashing
 from aotc.base.records import record
 from aotc.spec.payload import CHUNK_BYTES
 from aotc.trust.container import ArtifactFile, Container
@@ -29,10 +30,13 @@ BUFFER_BYTES = 1 << 20
 # Below this, threads cost more than they save.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16
+# Of what comes over a network, other threads are for the time that one waits.
+_MIN_TRANSFERS: Final = 2
+_MAX_TRANSFERS: Final = 4
 
 
-# A refusal, or None, and the bytes that were hashed for it.
-_Result: TypeAlias = "tuple[AotcError | None, int]"
+# A refusal, or None; the bytes that were hashed for it, and whether they were there already.
+_Result: TypeAlias = "tuple[AotcError | None, int, bool]"
 
 
 class Writer(Protocol):
@@ -71,6 +75,8 @@ class DigestResult:
 
     problems: tuple[AotcError, ...]
     bytes_hashed: int
+    bytes_present: int = 0
+    """Of these, the bytes that the sink's folder had."""
 
 
 @record(kw_only=False)
@@ -92,24 +98,32 @@ def check_files(
     files: Iterable[ExpectedFile],
     *,
     sink: Sink | None = None,
+    present: Container | None = None,
     full: bool = False,
 ) -> DigestResult:
     """Hash `files` of `container` and compare their sizes and digests.
 
     With `full`, files with chunks are also hashed as a whole, and the CRC-32s of a packed artifact
-    are checked.  With `sink`, the files are copied there.  Raises only what the sink raises; the
-    problems of the result, sorted by path, are files that are missing (AOTC-G006), not regular
-    (G008), not readable (I001), different (G005) or of another CRC-32 (G039).
+    are checked.  With `sink`, the files are copied there; `present` is its folder, in which an
+    earlier copy may have ended halfway: what has the expected digest there is not copied again.
+    Raises only what the sink raises, and what ends a transfer.  The problems of the result, sorted
+    by path, are files that are missing (AOTC-G006), not regular (G008), not readable (I001),
+    different (G005) or of another CRC-32 (G039).
     """
     spans = sorted(
         (span for wanted in files for span in _spans(wanted, full)),
         key=lambda span: -span.byte_count(),
     )
     threads = min(len(spans), _processors(), MAX_THREADS)
+    if container.origin:
+        threads = min(len(spans), max(_MIN_TRANSFERS, min(threads, _MAX_TRANSFERS)))
     total = sum(span.byte_count() for span in spans)
-    with hashing(total) as tally:
+    with hashing(total, "fetch" if container.origin else "hash") as tally:
 
         def check_span(span: _Span) -> _Result:
+            if present is not None and span.copy and _is_present(present, span):
+                tally.add(span.byte_count())
+                return None, span.byte_count(), True
             return _check_span(container, span, sink, tally)
 
         if threads > 1 and total >= PARALLEL_BYTES:
@@ -117,12 +131,13 @@ def check_files(
         else:
             results = [check_span(span) for span in spans]
     problems: dict[str, AotcError] = {}
-    for problem, _ in results:
+    for problem, _, _ in results:
         if problem is not None:
             problems.setdefault(problem.where, problem)
     return DigestResult(
         problems=tuple(problems[path] for path in sorted(problems)),
-        bytes_hashed=sum(count for _, count in results),
+        bytes_hashed=sum(count for _, count, _ in results),
+        bytes_present=sum(count for _, count, there in results if there),
     )
 
 
@@ -186,15 +201,33 @@ def _spans(wanted: ExpectedFile, full: bool) -> Iterable[_Span]:
         yield _Span(wanted, digest, offset, min(CHUNK_BYTES, wanted.size - offset))
 
 
+def _is_present(present: Container, span: _Span) -> bool:
+    """Whether the sink's folder has these bytes, by their digest alone."""
+    length = span.byte_count()
+    try:
+        with present.open(span.wanted.path) as file:
+            if file.size < span.offset + length:
+                return False
+            file.seek(span.offset)
+            uncounted = Tally(length, BYTES)
+            sha256, _, _ = _stream(file, span.offset, length, None, uncounted, checksum=False)
+    except (AotcError, OSError):
+        return False
+    return sha256 == span.sha256
+
+
 def _check_span(container: Container, span: _Span, sink: Sink | None, tally: Tally) -> _Result:
     wanted = span.wanted
     try:
         file = container.open(wanted.path)
     except AotcError as refusal:
-        return refusal, 0
+        if container.origin and not refusal.code.startswith("AOTC-G"):
+            raise  # A registry that cannot be reached for one file cannot be for the others.
+        return refusal, 0, False
     with file:
         if wanted.size is not None and file.size != wanted.size:
-            return _mismatch(wanted.path, f"{wanted.size} bytes", f"{file.size} bytes"), 0
+            found = _mismatch(wanted.path, f"{wanted.size} bytes", f"{file.size} bytes")
+            return found, 0, False
         length = file.size if span.length is None else span.length
         stated = file.crc32 if span.checksum else None
         file.seek(span.offset)
@@ -204,7 +237,8 @@ def _check_span(container: Container, span: _Span, sink: Sink | None, tally: Tal
                 file, span.offset, length, writer, tally, checksum=stated is not None
             )
         except OSError as error:
-            return cannot_read(error, "a file of the artifact cannot be read", wanted.path), 0
+            what = "a file of the artifact cannot be read"
+            return cannot_read(error, what, wanted.path), 0, False
         finally:
             if writer is not None:
                 writer.close()
@@ -217,7 +251,7 @@ def _check_span(container: Container, span: _Span, sink: Sink | None, tally: Tal
         problem = AotcError(
             "AOTC-G039", what, where=wanted.path, expected=f"{crc32:08x}", found=f"{stated:08x}"
         )
-    return problem, count
+    return problem, count, False
 
 
 def _stream(

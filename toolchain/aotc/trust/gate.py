@@ -42,7 +42,7 @@ from aotc.spec.reports import (
 )
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id
-from aotc.spec.versions import artifact_path, stated_id
+from aotc.spec.versions import artifact_name, artifact_path, stated_id, stated_reference
 from aotc.trust import authenticity, contents
 from aotc.trust.authenticity import Examination
 from aotc.trust.compatibility import CompatibilityResult, error_of, judge, probe_host, refusal_of
@@ -63,13 +63,17 @@ STEPS = (
     "9 verdict",
 )
 
+_DIGEST_STEP: Final = 3
 _POLICY_STEP: Final = 6
 
 # Targets that are not described: this machine, and no host at all.
 HOST: Final = "host"
 
 # What is at the path cannot be read as an artifact.
-_NOT_AN_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
+_NOT_AN_ARTIFACT = frozenset(
+    {"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"}
+    | {"AOTC-I210", "AOTC-I211", "AOTC-I213", "AOTC-I214"}
+)
 
 
 @record
@@ -85,6 +89,8 @@ class AuthenticArtifact:
     keys: tuple[TrustedKey, ...]
     findings: tuple[Finding, ...]
     bytes_hashed: int
+    bytes_present: int
+    """Of these, the bytes that were not read from the artifact, as the copy had them already."""
     hashed_files: frozenset[str] | None
     """The payload files whose digests were checked; None: all."""
     trust: Trust
@@ -117,19 +123,28 @@ def authenticate(
     *,
     sink: Sink | None = None,
     attestations: Container | None = None,
+    present: Container | None = None,
     files_to_read: Callable[[Manifest], Collection[str]] | None = None,
 ) -> AuthenticArtifact:
     """Run steps 1 to 7, for loading; stops at the first step that fails.
 
     `files_to_read` gives, for the verified manifest, the payload files that the caller will read.
     The existence of the other files is checked, but not their digests, so the caller must not read
-    them.  With `sink`, the verified bytes are copied there while they are read.  With
-    `attestations`, the signatures are read from that container instead.
+    them.  With `sink`, the verified bytes are copied there while they are read, but for those that
+    its folder `present` has already.  With `attestations`, the signatures are read from that
+    container instead.
     The release of the artifact is not remembered yet: see `remember_release`.
     Raises the first refusal (AOTC-G, or I001), with the others of that step in `also`.
     """
-    state = Examination(container, Trust.of(trust).at_present(), files_to_read=files_to_read)
-    _run_steps(state, attestations or container, sink=sink, full=False, collect=False)
+    vouching = attestations or container
+    state = Examination(
+        container,
+        Trust.of(trust).at_present(),
+        origin=vouching.origin,
+        present=present,
+        files_to_read=files_to_read,
+    )
+    _run_steps(state, vouching, sink=sink, full=False, collect=False)
     _raise_first(state)
     _judge_policy(state)
     _raise_first(state)
@@ -142,6 +157,7 @@ def authenticate(
         keys=tuple(state.signers),
         findings=tuple(state.findings),
         bytes_hashed=state.bytes_hashed,
+        bytes_present=state.bytes_present,
         hashed_files=state.hashed_files,
         trust=state.trust,
         decision=state.decision,
@@ -149,10 +165,11 @@ def authenticate(
     )
 
 
-def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> None:
+def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> Mapping[str, str]:
     """Run steps 1 to 3 without parsing manifests, before an artifact is copied anywhere.
 
-    Raises the first refusal, with the others of that step in `also`.
+    Returns the sha256 of each signed file by its path.  Raises the first refusal, with the others
+    of that step in `also`.
     """
     state = Examination(container, Trust.of(trust).at_present())
     authenticity.list_files(state, container)
@@ -161,6 +178,7 @@ def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> Non
     _raise_first(state)
     authenticity.check_signatures(state)
     _raise_first(state)
+    return state.digests or {}
 
 
 def _raise_first(state: Examination) -> None:
@@ -218,13 +236,14 @@ def verify(
 ) -> VerifyReport:
     """Run the complete gate on an artifact, and report every reason for a refusal.
 
-    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
-    `trust` (the path of a trust policy or a file of public keys) or `key` (the path of one public
-    key) replaces the default trust, this user's development key.  A host with root keys takes only
-    a policy that they signed.  `channel` is the channel for which a policy is applied.  `full` also
-    hashes files as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is
-    remembered about a policy and the releases it accepts, so older ones may be accepted later; a
-    finding says so.
+    `artifact` is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, or
+    a reference `oci://…`, of which only documents and attestations are fetched where these are
+    refused already.  `trust` (the path of a trust policy or a file of public keys) or `key` (the
+    path of one public key) replaces the default trust, this user's development key.  A host with
+    root keys takes only a policy that they signed.  `channel` is the channel for which a policy is
+    applied.  `full` also hashes files as a whole whose chunks were hashed.  With
+    `unsafe_no_trust_state`, nothing is remembered about a policy and the releases it accepts, so
+    older ones may be accepted later; a finding says so.
 
     `target` is what the variants are judged for: "host" (this machine), the name of a built-in
     target, or the path of a target file.  With "none" no host is judged, and the verdict of an
@@ -279,8 +298,8 @@ def verify_for_each(
         logs.log(
             "verify",
             logs.WARNING if codes else logs.DEBUG,
-            f"{path}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
-            path=str(path),
+            f"{artifact_name(path)}: {report.verdict}" + (f": {', '.join(codes)}" if codes else ""),
+            path=artifact_name(path),
             artifact=report.artifact_id,
             verdict=report.verdict,
             codes=codes,
@@ -325,7 +344,7 @@ def _verify_once(
             raise
         return tuple(
             VerifyReport(
-                artifact=str(path),
+                artifact=artifact_name(path),
                 authentic=False,
                 verdict="unverified",
                 target=each.name,
@@ -336,24 +355,61 @@ def _verify_once(
             for each in asked
         )
     with container:
-        state = Examination(container, trusted)
-        steps = _run_steps(state, container, sink=None, full=full, collect=True)
+        state, steps = _examined(container, trusted, asked, full=full)
     return tuple(
-        _judge_target(
-            # What is found for one target is not found for the next.
-            replace(
-                state,
-                trust=replace(trusted, target=each.described or trusted.target),
-                refusals=list(state.refusals),
-                findings=list(state.findings),
-                known_refusals=set(state.known_refusals),
-            ),
-            steps,
-            path,
-            each,
-            started=started,
-        )
+        _judge_target(_for_target(state, each), steps, path, each, started=started)
         for each in asked
+    )
+
+
+def verify_part(
+    container: Container, trusted: Trust, place: Path, files: Collection[str]
+) -> VerifyReport:
+    """`verify`, for no host, of the part of an artifact that `container` holds of it.
+
+    `container` lists all files of the artifact, and has the payload files `files`, whose digests
+    are checked; that others are not there is no refusal.  `place` is where it was found.
+    """
+    started = time.perf_counter()
+    state = Examination(container, trusted, files_to_read=lambda _: files)
+    steps = _run_steps(state, container, sink=None, full=False, collect=True)
+    asked = _Asked(None, NO_TARGET)
+    return _judge_target(_for_target(state, asked), steps, place, asked, started=started)
+
+
+def _examined(
+    container: Container, trusted: Trust, asked: Sequence[_Asked], *, full: bool
+) -> tuple[Examination, list[CheckResult]]:
+    """Run steps 1 to 6, on what a registry holds first without the files that are large.
+
+    They are not fetched where another step refuses the artifact for every target.
+    """
+    origin = container.origin
+    if origin:
+        state = Examination(container, trusted, origin=origin, files_to_read=lambda _: ())
+        steps = _run_steps(state, container, sink=None, full=False, collect=True)
+        for each in asked if not state.refusals else ():
+            judged = _for_target(state, each)
+            _judge_policy(judged)
+            if not judged.refusals:
+                break
+        else:
+            if steps[_DIGEST_STEP].status == "passed":
+                why = "documents only: the others were not fetched, as another step refuses it"
+                steps[_DIGEST_STEP] = _step_result(_DIGEST_STEP, "not-run", why)
+            return state, steps
+    state = Examination(container, trusted, origin=origin)
+    return state, _run_steps(state, container, sink=None, full=full, collect=True)
+
+
+def _for_target(state: Examination, asked: _Asked) -> Examination:
+    """The same for a target: what is found for one is not found for the next."""
+    return replace(
+        state,
+        trust=replace(state.trust, target=asked.described or state.trust.target),
+        refusals=list(state.refusals),
+        findings=list(state.findings),
+        known_refusals=set(state.known_refusals),
     )
 
 
@@ -383,7 +439,9 @@ def _judge_target(
             verdict, best = compatibility.verdict, compatibility.best
             status: Status = "failed" if verdict == "incompatible" else "passed"
             host_step = _step_result(7, status, f"target {host.name}")
-        state.findings += unproven_findings(state.manifest, path.name, accepted)
+        state.findings += unproven_findings(
+            state.manifest, stated_reference(path) or path.name, accepted
+        )
         if verdict != "incompatible" and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
 
@@ -404,8 +462,9 @@ def _judge_target(
     else:
         steps = [*steps, *_not_run(7)]
     return VerifyReport(
-        artifact=str(path),
+        artifact=artifact_name(path),
         artifact_id=state.artifact_id,
+        origin=state.origin,
         authentic=authentic,
         verdict=verdict,
         signers=tuple(key_id(key.pem) for key in state.signers),
@@ -440,6 +499,7 @@ def _run_steps(
     """
     steps: list[CheckResult] = []
     state.findings += state.trust.findings
+    state.findings += attestations.findings
     reported = 0
 
     def finish_step(*, established: bool = True) -> bool:
@@ -549,7 +609,11 @@ def _check_policy(state: Examination) -> str:
 
     try:
         decision, refusals = judge(
-            state.trust, state.artifact_id, state.manifest.name, state.statements
+            state.trust,
+            state.artifact_id,
+            state.manifest.name,
+            state.statements,
+            repository=state.origin.partition("@")[0],
         )
     except AotcError as error:
         state.refuse(error)

@@ -18,6 +18,7 @@ from aotc.spec.versions import (
     MANIFEST_SCHEMA,
     manifest_version,
     stated_id,
+    stated_reference,
     unsupported_reason,
 )
 from aotc.trust.container import Container, FolderContainer
@@ -25,12 +26,18 @@ from aotc.trust.references import require_inside
 
 
 def open_container(path: Path) -> Container:
-    """Open the artifact at a path, or the entry of an id (see `spec.versions`).
+    """Open the artifact at a path, the entry of an id, or that of a reference to a registry.
 
-    Raises AOTC-I001 if there is nothing to read, G015 if it is neither a folder nor a packed
-    artifact, G008, G012 and G039 for a packed artifact, I027 if it cannot be a path, and what
-    `open_entry` does for an id.
+    `spec.versions` says which of them a path is.  Raises AOTC-I001 if there is nothing to read,
+    G015 if it is neither a folder nor a packed artifact, G008, G012 and G039 for a packed artifact,
+    I027 if it cannot be a path, what `open_entry` does for an id, and what `RegistryContainer` does
+    for a reference.
     """
+    reference = stated_reference(path)
+    if reference is not None:
+        from aotc.trust.registry_container import RegistryContainer
+
+        return RegistryContainer(reference)
     requested = stated_id(path)
     if requested is not None:
         return open_entry(requested)

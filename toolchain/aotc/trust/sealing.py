@@ -111,7 +111,8 @@ def add_attestation(artifact: Path, name: str, bundle: bytes, *, force: bool) ->
     Raises AOTC-I017 (it exists, without `force`), I018, I026 and I036.
     """
     path = attestation_path(artifact, name, force=force)
-    replaced = path.exists()
+    # Without `force`, one that appeared since is not replaced.
+    replaced = force and path.exists()
     remove_abandoned_in(artifact.absolute().parent, artifact.name)
     try:
         if replaced:

@@ -288,7 +288,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Name another with --variant, and export each into a folder of its own."),
     ("AOTC-I119", "variant cannot be exported", INPUT,
      "The variant consists of several graphs by size, of which a folder holds one; or two of its files would have one "
-     "name there.",
+     "name there, or one would lie outside.",
      "Name one of its graphs with --variant: 'aotc inspect ARTIFACT' lists them."),
     # sources of frameworks
     ("AOTC-I120", "program cannot be loaded", INPUT,
@@ -541,6 +541,34 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Evidence, provenance or bill of materials of an artifact that is merged is missing, is signed by nobody whom you "
      "trust, or is about another artifact, so that the merged one could not show where its variants were proven.",
      "Merge artifacts as 'aotc build' wrote them, and trust who signed their attestations."),
+    ("AOTC-I210", "registry holds no artifact there", NO,
+     "The reference names something else than an artifact that 'aotc push' wrote: an index of several images, an image "
+     "without layers of an artifact, or an artifact of another kind.",
+     "Check the reference; of an index, name one of its manifests by its digest."),
+    ("AOTC-I211", "layer of a kind that no artifact has", NO,
+     "A layer in the registry is compressed, of an unknown media type, lies over those of the artifact, or is to be fetched "
+     "from another place. 'aotc push' writes none of these, and none is read.",
+     "Push the artifact again with 'aotc push'; copy it with a tool that keeps manifests as they are."),
+    ("AOTC-I213", "path in a registry is refused", NO,
+     "A layer names a path that leaves the artifact's folder, is outside of its payload and attestations, is there twice, or "
+     "is the same as another one on some file system; or a layer's title is not its path.",
+     "Push the artifact again with 'aotc push'."),
+    ("AOTC-I214", "tar layer is malformed", NO,
+     "Every byte of a tar layer that is not content follows from the paths and sizes of the files. In this one some differ: "
+     "links, folders, times, owners, another order, or bytes between the files.",
+     "Push the artifact again with 'aotc push'; if it was, the registry has other bytes than it was given."),
+    ("AOTC-I215", "attestation belongs to something else", NO,
+     "The registry lists a manifest as an attestation of the artifact, and that manifest names another subject. It may "
+     "have been listed by mistake, or by who hopes that nobody looks.",
+     "Remove it from the list: the fallback tag sha256-DIGEST of the repository, or what the registry offers for it."),
+    ("AOTC-I216", "nothing can be pushed to this reference", INPUT,
+     "An artifact is pushed to HOST/REPOSITORY, by tags. Its digest follows from its content, and cannot be chosen; and "
+     "registries without the referrers API keep lists of attestations under tags sha256-DIGEST.",
+     "Leave out the digest, or take another tag; 'aotc push' prints the digest that the artifact has."),
+    ("AOTC-I217", "base image cannot be used", INPUT,
+     "The layers of an artifact can lie over those of a base image, which --base names. It is not an image, is for another "
+     "architecture or system than the artifact, or has too many layers.",
+     "Name an image for the artifact's architecture, such as one with a shell and nothing else, best by its digest."),
     ("AOTC-I190", "ONNX Runtime to compare with is not stated", INPUT,
      "--to and --from of 'aotc fleet upgrade' take a version, the file of a wheel, a file of requirements that names ONNX "
      "Runtime, or the folder of an environment.",
@@ -568,6 +596,92 @@ INPUTS: Final[tuple[Row, ...]] = (
      "pairs of processes, and each time the whole 95 % interval of the ratio was above --allow.",
      "Measure on the machine that will serve it; report it to ONNX Runtime with the model; or stay with this version. "
      "'aotc bench --nodes' shows the time of each node."),
+    ("AOTC-I196", "reference is not valid", USAGE,
+     "A reference names a registry's host, a repository in lower case, and a tag or a sha256 digest.",
+     "Write oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST], such as oci://ghcr.io/acme/digits:1.2."),
+    ("AOTC-I197", "registry cannot be reached", INPUT,
+     "No connection to the registry, or to a host that it sends to for content or tokens: the name is not known, "
+     "nothing listens there, or a proxy refuses.",
+     "Correct the host and port; check the network, and HTTPS_PROXY and NO_PROXY where a proxy is used."),
+    ("AOTC-I198", "registry's certificate is not trusted", INPUT,
+     "The connection is encrypted, but nothing that is trusted here vouches for the host; or the host speaks plain HTTP.",
+     "Name the CA of the registry: --ca FILE, or AOTC_OCI_CA. For a registry that speaks plain HTTP: --plain-http, "
+     "or its host in AOTC_OCI_PLAIN_HTTP."),
+    ("AOTC-I199", "registry refuses the credentials", INPUT,
+     "The registry wants a login that docker's configuration lacks, or the login may not do this there. Many registries "
+     "also answer so for a repository that does not exist.",
+     "Log in with 'docker login HOST', or put the configuration of a CI into DOCKER_CONFIG or DOCKER_AUTH_CONFIG; ask the "
+     "registry's owner for the right."),
+    ("AOTC-I200", "docker's credentials cannot be read", INPUT,
+     "docker's configuration is not JSON of its form, or the credential helper that it names is missing or fails.",
+     "Repair the file ('docker login' writes it), install the helper, or remove its line."),
+    ("AOTC-I201", "not in the registry", INPUT,
+     "The registry has no such repository, tag, manifest or blob.",
+     "Correct the reference; where a blob of a manifest is gone, push the artifact again."),
+    ("AOTC-I202", "registry refuses or fails", INPUT,
+     "The registry answered with an error. What passes by itself (429 and 5xx) was tried again, as long as the registry "
+     "asked and at most a minute each time.",
+     "Read the registry's message; try again later where it is busy."),
+    ("AOTC-I203", "registry sends elsewhere", NO,
+     "The registry redirects to where aotc does not follow: from HTTPS to plain HTTP, to a host of this machine or its "
+     "link (127.0.0.1, 169.254.169.254) from outside, to another kind of address, or more than five times.",
+     "Ask the registry's owner; behind a proxy, a registry must know its own address (such as http.host of "
+     "docker-registry). Plain HTTP is spoken to hosts in AOTC_OCI_PLAIN_HTTP."),
+    ("AOTC-I204", "transfer is cut", INPUT,
+     "The connection ended before all bytes were there, again and again, though each attempt went on from where the one "
+     "before it ended.",
+     "Try again: what was transferred is not transferred again. See whether a proxy limits time or size."),
+    ("AOTC-I205", "registry's content is not what it says", NO,
+     "Bytes that came from the registry, or their number, are not those of the digest and size by which they were asked "
+     "for; or it took other bytes than were sent.",
+     "Take the artifact from another registry or push it again; a proxy in between may change content."),
+    ("AOTC-I206", "registry sends too much", NO,
+     "A manifest or an answer is larger than 4 MiB, or an artifact has more than 1,000 referrers, or 4 MiB of them.",
+     "Nothing that aotc pushes is as large; see with another client what is there."),
+    ("AOTC-I207", "answer is not that of a registry", NO,
+     "The answer lacks what the distribution specification demands, is no JSON of its form, or is encoded.",
+     "Check that the host is an OCI registry, and that no proxy or login page answers in its place."),
+    ("AOTC-I208", "certificates cannot be read", INPUT,
+     "The file of --ca or AOTC_OCI_CA is missing, or has no certificates in PEM.",
+     "Name a file with the certificate of the registry's CA in PEM (-----BEGIN CERTIFICATE-----)."),
+    ("AOTC-I209", "list of referrers does not settle", INPUT,
+     "The registry has no referrers API, so that attestations stand in an index under a tag; others wrote that "
+     "index each time that this one was added.",
+     "Try again once the other push has ended."),
+    ("AOTC-I218", "tag was resolved to a digest", FINDING,
+     "The artifact was named by a tag, which whoever may push to the repository can move. It was resolved once, when the "
+     "artifact was opened; all that follows is about the digest that is shown.",
+     "Name the artifact by that digest where each load is to be of the same one: oci://HOST/REPOSITORY@sha256:DIGEST."),
+    ("AOTC-I219", "registry was not reached, and the store's copy taken", FINDING,
+     "The artifact was named by its digest, the registry did not answer, and the store has what was pulled by that digest. "
+     "It was verified as any other, with the attestations that it had when it was pulled last: those that the registry "
+     "got since are not known here. A tag is never looked up in the store.",
+     "See why the registry does not answer; pull again once it does, where new attestations count."),
+    ("AOTC-I225", "server cannot run the variant as proven", INPUT,
+     "The export is for Triton's ONNX Runtime backend, which takes tensors of its own types alone, and runs graphs on the "
+     "CPU or CUDA provider, with optimization levels of its own and without libraries of operators that lie in the "
+     "artifact. What the variant has instead is shown.",
+     "Export another variant (--variant: 'aotc inspect ARTIFACT' lists them), or as onnx for a server that takes it."),
+    ("AOTC-I226", "model name is not one that the server takes", INPUT,
+     "A server knows a model by the name of its folder, and KServe also by that of its service, which is part of a host "
+     "name: not every name of an artifact can be one.",
+     "Give the model another name there with --name."),
+    ("AOTC-I227", "server does not set options of the proof", FINDING,
+     "The variant was proven with session options that the server's configuration cannot express, and that it runs "
+     "without: answers and times may differ from those of the proof.",
+     "Compare its answers with the artifact's fixtures on the server; or build the variant without these options."),
+    ("AOTC-I228", "export cannot be verified in place", INPUT,
+     "There is no export at the path, or it was made without --reverify, and has neither the signed manifest nor the "
+     "signatures. An export for KServe has what is verified in its folder 'models'.",
+     "Export it with --reverify, and give the folder that the server reads."),
+    ("AOTC-I229", "option does not fit the export", INPUT,
+     "An export of the format onnx has no name of a model; and an export is verified for no host, as its server has an "
+     "ONNX Runtime of its own.",
+     "Leave the option out."),
+    ("AOTC-I230", "artifact is in no form that a pod mounts", FINDING,
+     "The service of an export for KServe mounts the artifact as an image volume, and Kubernetes mounts images, not "
+     "ModelPack manifests.",
+     "Push it as an image, too: 'aotc push ARTIFACT REF --form image'; or take what clusterstoragecontainer.yaml says."),
     # building an artifact again
     ("AOTC-I231", "recorded package is not to be had", INPUT,
      "The index has no wheel of the version that the artifact records, for the recorded Python and this machine; it may have "

@@ -384,6 +384,11 @@ LOADING: Final[tuple[Row, ...]] = (
      "The trust policy expires within its warning period: 14 days, or its warn_days. After that nothing is accepted by "
      "it. Within it a host cannot know by itself whether a later policy exists.",
      "Get the next policy from whoever signs it."),
+    ("AOTC-G049", "policy does not take artifacts from the repository", NO,
+     "The rule of the trust policy that is for the artifact names repositories of registries, and the artifact comes "
+     "from another one. Weights are not fetched then. A folder, a packed file and an entry of a store come from no "
+     "registry: of them the signatures alone decide.",
+     "Take the artifact from a repository that the rule names, or add this one to 'repositories' of the rule."),
     ("AOTC-G050", "reproduction does not suffice", NO,
      "A rule requires that somebody built the artifact again with the same bytes. The attestation says that this came out "
      "otherwise: only a part of it could be built there, or other bytes gave the same answers.",

@@ -19,20 +19,25 @@ would be missing at the beginning and at the end.  What may belong to a running 
   locks may not be visible here: then nothing may have been written for a day.
 
 Folders of other users always stay.
+
+A folder of a transfer, whose purpose is `part`, is kept where the transfer ended halfway: the next
+one to the same output takes it over.  It is removed like others once it is a day old.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import re
 import secrets
+import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,12 +59,13 @@ MINUTE_SECONDS = 60.0
 DAY_SECONDS = 86400.0
 _UNKNOWN_BOOT: Final = "0" * 12
 _OWNER: Final = re.compile(
-    r"(?P<place>.*)aotc(?P<cut>x?)-(?:[a-z]+-)?"
+    r"(?P<place>.*)aotc(?P<cut>x?)-(?:(?P<purpose>[a-z]+)-)?"
     r"(?P<boot>[0-9a-f]{12})-(?P<space>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}",
     re.DOTALL,
 )
 # Most file systems take 255 bytes for a name; an owner needs about 70 of them.
 _MAX_STEM_BYTES: Final = 160
+_PART: Final = "part"
 _PROC: Final = Path("/proc")
 _TRIES: Final = 8
 _MAX_LOCK_TRIES: Final = 200
@@ -236,6 +242,8 @@ def remove_abandoned(path: Path, place: str = "") -> bool:
             return False
         if not _is_abandoned(found, path, locked=True):
             return False
+        if (path / NEW).exists() and is_resumable(path):
+            return False
         descriptor = lock_path(path)
         if not _is_abandoned(found, path, locked=descriptor is not None):
             return False
@@ -252,6 +260,92 @@ def remove_abandoned(path: Path, place: str = "") -> bool:
         if descriptor is not None:
             os.close(descriptor)
     return not os.path.lexists(path)
+
+
+def resumable_name(prefix: str, *, cut: bool = False) -> str:
+    """The name of a folder of a transfer; as `name_with_owner`."""
+    return name_with_owner(prefix, purpose=_PART, cut=cut)
+
+
+def is_resumable(path: Path) -> bool:
+    """Whether a folder is of a transfer that ended less than a day ago, so that it is kept."""
+    found = _OWNER.fullmatch(path.name)
+    if found is None or found["purpose"] != _PART:
+        return False
+    try:
+        return not _is_unchanged(path, DAY_SECONDS)
+    except OSError:
+        return False  # Gone: its transfer ended meanwhile, or goes on under another name.
+
+
+def take_over(parent: Path, prefix: str, *, cut: bool = False) -> tuple[Path, int] | None:
+    """A folder in which a transfer ended halfway, under a name of this process, and its lock.
+
+    `prefix` is what its name begins with.  None if there is none, or none that can be locked.
+    """
+    for path in sorted(parent.glob(f"{glob.escape(prefix)}aotc{'x' if cut else ''}-{_PART}-*")):
+        if _OWNER.fullmatch(path.name) is None:
+            continue
+        descriptor: int | None = None
+        try:
+            descriptor = lock_path(path)
+            if descriptor is None:
+                return None
+            opened = os.fstat(descriptor)
+            if stat.S_ISDIR(opened.st_mode) and opened.st_uid == os.geteuid():
+                own = parent / resumable_name(prefix, cut=cut)
+                path.rename(own)
+                return own, descriptor
+        except OSError:
+            pass  # In use, or taken over by another process.
+        if descriptor is not None:
+            os.close(descriptor)
+    return None
+
+
+@contextlib.contextmanager
+def resumable_folder(place: Path, keeps: Callable[[BaseException], bool]) -> Iterator[Path]:
+    """A folder next to the output `place` for a transfer, with what an earlier one left in it.
+
+    It is removed at the end, but for an exception for which `keeps` is true.  Raises as
+    `work_folder`.
+    """
+    parent = place.absolute().parent
+    remove_abandoned_in(parent, place.name)
+    stem, cut = _stem(place.name)
+    try:
+        work, descriptor = take_over(parent, f".{stem}.", cut=cut) or _new_resumable(
+            parent, f".{stem}.", cut=cut
+        )
+    except OSError as error:
+        raise cannot_write(error, "cannot write next to the output", str(place)) from None
+    keep = False
+    try:
+        with contextlib.suppress(OSError):
+            recover(work / OLD, place)
+        yield work
+    except BaseException as error:
+        keep = keeps(error)
+        if isinstance(error, OSError):
+            raise cannot_write(error, "cannot write the output", str(place)) from None
+        raise
+    finally:
+        if not keep:
+            erase(work)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _new_resumable(parent: Path, prefix: str, *, cut: bool) -> tuple[Path, int | None]:
+    for _ in range(_TRIES):
+        made = parent / resumable_name(prefix, cut=cut)
+        made.mkdir(mode=0o700)
+        descriptor = _lock_new(made)
+        if made.is_dir():
+            return made, descriptor
+        if descriptor is not None:
+            os.close(descriptor)
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(parent))
 
 
 def _is_abandoned(found: re.Match[str], path: Path, *, locked: bool) -> bool:

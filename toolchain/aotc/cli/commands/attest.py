@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
-from aotc.cli.commands.base import bars, respond, signer_of
+from aotc.cli.commands.base import bars, require_push, respond, signer_of
 from aotc.cli.grammar import Command, choice, examples, exclusive, new_app
 from aotc.cli.options import (
     AllowExpired,
-    ArtifactFolder,
+    AttestedArtifact,
     IdentityToken,
     Json,
     Keyless,
+    Push,
     SigningKey,
     TrustConfig,
     Variants,
@@ -35,7 +36,7 @@ app = new_app()
     "aotc attest model.aotc --qualify --runs 5",
 )
 def attest(
-    artifact: ArtifactFolder,
+    artifact: AttestedArtifact,
     *,
     approve: Annotated[bool, typer.Option("--approve", help="approve it for a channel")] = False,
     qualify: Annotated[
@@ -72,6 +73,7 @@ def attest(
     identity_token: IdentityToken = None,
     trust_config: TrustConfig = None,
     trust: VouchingKeys = None,
+    push: Push = False,
     force: Annotated[
         bool, typer.Option("--force", help="replace an attestation of the same name")
     ] = False,
@@ -82,7 +84,8 @@ def attest(
     A signed statement is put into the artifact, where its other attestations are. --approve says
     that the artifact may be used in a channel until a date. --qualify loads it on this host,
     compares its answers with the golden ones, measures latency and memory, and signs the result
-    for this target; where it fails, the exit status is 1 and nothing is written.
+    for this target; where it fails, the exit status is 1 and nothing is written. With --push the
+    artifact is in a registry: the statement is added to it there, and nothing else is changed.
     """
     needed = (("--channel NAME", channel), ("--expires DATE", expires))
     lacking = [option for option, given in needed if given is None]
@@ -99,6 +102,7 @@ def attest(
         if given and not wanted:
             other = "--approve" if qualify else "--qualify"
             raise AotcError("AOTC-I027", f"{option} needs {other}", where="aotc attest")
+    require_push(artifact, push)
     signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
     with bars(json=json):
         if qualify:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from aotc.base.errors import EXIT_YES, AotcError
 from aotc.base.records import replace
 from aotc.cli.grammar import current
+from aotc.spec.versions import artifact_name, stated_reference
 
 if TYPE_CHECKING:
     from aotc.report.sheet import Sheet
@@ -178,6 +179,26 @@ def signer_of(
     from aotc.trust.signers import load_signer
 
     return load_signer(key, allow_expired=allow_expired)
+
+
+def require_push(artifact: Path, push: bool) -> None:
+    """Raise AOTC-I027 unless --push is given for an artifact in a registry, and for no other."""
+    far = stated_reference(artifact) is not None
+    if far and not push:
+        raise AotcError(
+            "AOTC-I027",
+            "the attestation of an artifact in a registry is written there: say so with --push",
+            where=artifact_name(artifact),
+        )
+    if push and not far:
+        raise AotcError(
+            "AOTC-I027",
+            "--push takes the reference of an artifact in a registry",
+            where="--push",
+            expected="oci://HOST/REPOSITORY:TAG, or @sha256:DIGEST",
+            found=str(artifact),
+            fix="Push the artifact first, with 'aotc push'; or leave --push out.",
+        )
 
 
 def refuse_two_stores(store: Path | None, system: bool) -> None:

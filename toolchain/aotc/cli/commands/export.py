@@ -25,7 +25,7 @@ def format_names(incomplete: str) -> list[str]:
 @app.command(cls=Command)
 @examples(
     "aotc export model.aotc -o plain --key release.pub",
-    "aotc export model.aotc -o plain --variant portable --json",
+    "aotc export model.aotc -o served --format triton --reverify --key release.pub",
 )
 def export(
     artifact: Artifact,
@@ -38,7 +38,8 @@ def export(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="form to write: onnx (model.onnx and weights, as ONNX Runtime opens them)",
+            help="form to write: onnx (model.onnx and weights, as ONNX Runtime opens them), "
+            "triton (a model repository), kserve (one, and the manifests of a service)",
             autocompletion=format_names,
         ),
     ] = "onnx",
@@ -51,6 +52,22 @@ def export(
             show_default="what this host would load, else the first that needs no CPU feature",
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="name of the model in a server",
+            show_default="the artifact's",
+        ),
+    ] = None,
+    reverify: Annotated[
+        bool,
+        typer.Option(
+            "--reverify",
+            help="also write what 'aotc verify --exported' verifies it by where it lies",
+        ),
+    ] = False,
     trust: Trust = None,
     key: PublicKey = None,
     unsafe_no_trust_state: NoTrustState = False,
@@ -61,7 +78,8 @@ def export(
     """Write a variant for software that opens it without aotc.
 
     The artifact is verified first. What is written is checked by nobody from then on, as the
-    README.md in it says: neither digests, host and placement, nor sizes and answers.
+    README.md in it says: neither digests, host and placement, nor sizes and answers. With
+    --reverify, signature and digests can be checked again where the files are served from.
     """
     from aotc.cli.progress import stages
     from aotc.report.sheets.stores import export_view
@@ -77,6 +95,8 @@ def export(
             key=key,
             channel=channel,
             unsafe_no_trust_state=unsafe_no_trust_state,
+            name=name,
+            reverify=reverify,
             force=force,
             progress=progress,
         )

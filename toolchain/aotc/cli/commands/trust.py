@@ -106,6 +106,7 @@ def add(
     match_channel: ChannelPattern = None,
     require: Requirements,
     min_version: MinimumVersion = None,
+    repository: Repositories,
     revoke_artifact: RevokedArtifacts,
     revoke_key: RevokedKeys,
     allow_rollback: AllowedRollbacks,
@@ -136,6 +137,7 @@ def add(
         match_channel=match_channel,
         require=require,
         min_version=min_version,
+        repository=repository,
         revoke_artifact=revoke_artifact,
         revoke_key=revoke_key,
         allow_rollback=allow_rollback,
@@ -359,6 +361,17 @@ Requirements = Annotated[
 ]
 MinimumVersion = Annotated[
     str | None, _option(_A_RULE, "--min-version", "VERSION", "minimum release of the artifact")
+]
+Repositories = Annotated[
+    list[str],
+    _option(
+        _A_RULE,
+        "--repository",
+        "PATTERN",
+        "repository to take artifacts from that are in registries: HOST/REPOSITORY",
+        default_factory=list,
+        show_default="any",
+    ),
 ]
 RevokedArtifacts = Annotated[
     list[str],

@@ -44,6 +44,12 @@ def verify(
     full: Annotated[
         bool, typer.Option("--full", help="also hash, as a whole, files whose chunks were hashed")
     ] = False,
+    exported: Annotated[
+        bool,
+        typer.Option(
+            "--exported", help="verify what 'aotc export --reverify' wrote, for no target"
+        ),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="show which rule of the policy decided, and why")
     ] = False,
@@ -57,25 +63,38 @@ def verify(
     variants runs on the target; else 1. With '--target none', the default without ONNX Runtime, it
     is 0 if it is authentic and accepted, wherever it runs. Every reason is listed. With a policy,
     the highest sequence, the release and the time are recorded, so that nothing older is accepted
-    later.
+    later. With '--exported', what 'aotc export --reverify' wrote is verified where it lies.
     """
     from aotc.cli.run_reporting import Run, reported
+    from aotc.spec.reports import NO_TARGET
     from aotc.trust.gate import default_target
     from aotc.trust.gate import verify as run_gate
 
-    target = target or default_target()
+    target = target or (NO_TARGET if exported else default_target())
     stated = {"artifact": str(artifact), "target": target}
     with reported(Run("verify", reports, form, json=json, others=(artifact,), **stated)) as run:
         with bars(json=json):
-            report = run_gate(
-                artifact,
-                trust=trust,
-                key=key,
-                target=target,
-                full=full,
-                channel=channel,
-                unsafe_no_trust_state=unsafe_no_trust_state,
-            )
+            if exported:
+                from aotc.tools.exported import verify_export
+
+                report = verify_export(
+                    artifact,
+                    trust=trust,
+                    key=key,
+                    target=target,
+                    channel=channel,
+                    unsafe_no_trust_state=unsafe_no_trust_state,
+                )
+            else:
+                report = run_gate(
+                    artifact,
+                    trust=trust,
+                    key=key,
+                    target=target,
+                    full=full,
+                    channel=channel,
+                    unsafe_no_trust_state=unsafe_no_trust_state,
+                )
         status = EXIT_YES if report.ok else EXIT_NO
         if run.is_wanted:
             from aotc.report.runs import verified_breaches, verified_gates

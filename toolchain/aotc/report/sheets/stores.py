@@ -1,4 +1,4 @@
-"""What `aotc install`, `store`, `cache`, `pack`, `unpack`, `export` and `merge` show."""
+"""What `aotc install`, `pull`, `push`, `store`, `cache`, `pack`, `export` and `merge` show."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from aotc.spec.command_reports import (
     MergeReport,
     PackReport,
     PruneReport,
+    PullReport,
+    PushReport,
     StoreListReport,
     StorePruneReport,
     UnpackReport,
@@ -41,6 +43,27 @@ def install_view(report: InstallReport) -> Sheet:
         ("size", size(report.bytes)),
         ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
     ]
+    return [
+        Heading(f"artifact {report.name}", status),
+        Facts(rows),
+        findings_table(report.findings),
+    ]
+
+
+def pull_view(report: PullReport) -> Sheet:
+    """What was pulled, from which digest, and where it is."""
+    here = f", {size(report.bytes_present)} were here already" if report.bytes_present else ""
+    added = count(len(report.attestations), "attestation")
+    rows = [
+        ("artifact", report.artifact_id),
+        ("from", f"oci://{report.origin}"),
+        ("store", report.store),
+        ("at", "" if report.store else report.path),
+        ("size", size(report.bytes)),
+        ("fetched", f"{size(report.bytes_fetched)}{here}"),
+        ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
+    ]
+    status = "pulled" if report.pulled else "was there, and is as it was verified"
     return [
         Heading(f"artifact {report.name}", status),
         Facts(rows),
@@ -111,6 +134,24 @@ def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> 
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
     return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]
+
+
+def push_view(report: PushReport) -> Sheet:
+    """What `aotc push` pushed, and how much of it the registry had."""
+    had = [
+        *([f"{size(report.bytes_present)} there"] if report.bytes_present else []),
+        *([f"{size(report.bytes_mounted)} mounted"] if report.bytes_mounted else []),
+    ]
+    rows = [
+        ("artifact", report.artifact_id),
+        ("form", report.form),
+        ("base", report.base),
+        ("tags", ", ".join(report.tags)),
+        ("beside it", count(report.attestations, "attestation")),
+        ("size", f"{size(report.bytes)} in {count(report.layers, 'layer')}"),
+        ("sent", ", ".join([size(report.bytes_sent), *had])),
+    ]
+    return [Heading(report.reference, "pushed"), Facts(rows)]
 
 
 def merge_view(report: MergeReport) -> Sheet:

@@ -43,6 +43,7 @@ def verify_view(report: VerifyReport) -> Sheet:
         Facts(
             [
                 ("artifact", report.artifact_id),
+                ("from", f"oci://{report.origin}" if report.origin else ""),
                 ("signed by", signers or "no trusted key"),
                 ("target", report.target),
                 ("took", f"{duration(report.seconds)}, {size(report.hashed_bytes)} hashed"),
@@ -106,6 +107,7 @@ def decision_sheet(decision: PolicyDecision | None) -> Sheet:
         ("artifact", decision.artifact),
         ("channel", _channel(decision)),
         ("rule", decision.rule or "none decided"),
+        *_repository(decision),
         ("release", _release(decision.release)),
         ("seen before", _release(decision.highest_release)),
         ("decision", "accepted" if decision.accepted else "refused"),
@@ -141,6 +143,14 @@ def _channel(decision: PolicyDecision) -> str:
     if not decision.channel_source:
         return "none"
     return f"{decision.channel}, {origin[decision.channel_source]}"
+
+
+def _repository(decision: PolicyDecision) -> list[tuple[str, str]]:
+    """Where an artifact in a registry is, and where the rule takes artifacts from."""
+    if not decision.repository:
+        return []
+    taken = " or ".join(decision.repositories) or "any"
+    return [("repository", f"{decision.repository}, the rule takes {taken}")]
 
 
 def _summary(need: RequirementResult) -> tuple[str, str, str, str]:

@@ -7,7 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from aotc.base.files.locks import holder, locked, try_lock
 from aotc.base.files.ownership import Unsafe, can_check_owners, sizes_below
 from aotc.base.interruptions import stop_if_interrupted
 from aotc.spec.versions import ID_PREFIX
-from aotc.trust.stores import owners
+from aotc.trust.stores import owners, require_safe
 
 # Holds on entries of a store: locked while in use, so that nothing removes them.
 #
@@ -27,6 +27,9 @@ from aotc.trust.stores import owners
 
 
 LOCK: Final = ".lock"
+_ORIGIN: Final = "pulled-"
+UNREACHED: Final = frozenset({"AOTC-I197", "AOTC-I202", "AOTC-I204"})
+"""Refusals of a registry that say nothing of what it holds, and may pass by themselves."""
 # How long a prune, or an addition, waits for another one.
 EXCLUSIVE_SECONDS = 30.0
 # How long to wait for an entry that another process publishes or removes.
@@ -184,6 +187,39 @@ def entry_path(root: Path, artifact_id: str) -> Path:
 def acceptance_path(root: Path, artifact_id: str) -> Path:
     """The file beside an entry that tells which fixtures matched in loads of the store's owner."""
     return root / f"accepted-{artifact_id}.json"
+
+
+def origin_path(root: Path, digest: str, artifact_id: str) -> Path:
+    """The empty file that tells which artifact a manifest of a registry (`sha256:…`) is of."""
+    return root / f"{_ORIGIN}{_hex(digest)}-{artifact_id}"
+
+
+def _hex(digest: str) -> str:
+    return digest.partition(":")[2]
+
+
+def entry_of_origin(root: Path, digest: str) -> Path | None:
+    """The entry that was pulled by the digest of a registry's manifest; None if there is none.
+
+    In a store that others may change, nothing is looked for.
+    """
+    try:
+        if not require_safe(root):
+            return None
+        for path in root.glob(f"{_ORIGIN}{_hex(digest)}-*"):
+            entry = entry_path(root, path.name.rpartition("-")[2])
+            if entry.is_dir():
+                return entry
+    except (AotcError, OSError):
+        return None
+    return None
+
+
+def forget_origins(root: Path, artifact_id: str) -> None:
+    """Remove what tells where an artifact, which was removed, came from."""
+    with suppress(OSError):
+        for path in root.glob(f"{_ORIGIN}*-{artifact_id}"):
+            path.unlink()
 
 
 def require_ours(entry: Path, entry_hold: Hold) -> None:

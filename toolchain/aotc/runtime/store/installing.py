@@ -22,7 +22,7 @@ from aotc.runtime.store.user_store import Store, StoredArtifact
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX
 from aotc.spec.command_reports import InstallReport
 from aotc.spec.trust_anchors import TrustedKey
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name, artifact_path
 from aotc.trust.container import MAX_BUNDLES, Container, FolderContainer, reread
 from aotc.trust.dsse import MAX_BUNDLE_BYTES
 from aotc.trust.gate import authenticate
@@ -48,14 +48,17 @@ def install(
     """
     started = time.perf_counter()
     trust = Trust.of(keys)
-    target_store = Store(chosen_root(store, system=system), shared=system or store is not None)
+    target_store = chosen_store(store, system=system)
     artifact_place = artifact_path(artifact)
-    stored, added = reread(
-        artifact_place, lambda: _install_entry(target_store, artifact_place, trust)
-    )
+
+    def install_once() -> tuple[StoredArtifact, tuple[str, ...]]:
+        with open_container(artifact_place) as source:
+            return install_entry(target_store, source, trust)
+
+    stored, added = reread(artifact_place, install_once)
     manifest = stored.authentic.manifest
     return InstallReport(
-        artifact=str(artifact),
+        artifact=artifact_name(artifact),
         artifact_id=stored.authentic.id,
         name=manifest.name,
         store=str(target_store.root),
@@ -68,17 +71,21 @@ def install(
     )
 
 
-def _install_entry(
-    target_store: Store, artifact_place: Path, trust: Trust
+def install_entry(
+    target_store: Store, source: Container, trust: Trust
 ) -> tuple[StoredArtifact, tuple[str, ...]]:
-    """The entry, and the names of the attestations that were added to it."""
-    stored = target_store.install(artifact_place, trust, durable=True)
+    """The entry, and the names of the attestations that were added to it; raises as `install`."""
+    stored = target_store.install_from(source, trust, durable=True)
     try:
         remove_leftovers(target_store.root)
     except OSError as error:
         raise unwritable(error, target_store.root) from None
-    with open_container(artifact_place) as source:
-        return stored, _add_attestations(target_store.root, stored, source, trust)
+    return stored, _add_attestations(target_store.root, stored, source, trust)
+
+
+def chosen_store(store: str | Path | None, *, system: bool) -> Store:
+    """The chosen store: readable by others unless it is the user's own; raises AOTC-I027."""
+    return Store(chosen_root(store, system=system), shared=system or store is not None)
 
 
 def chosen_root(store: str | Path | None, *, system: bool) -> Path:

@@ -17,6 +17,7 @@ from aotc.base.records import record
 from aotc.runtime.store.entries import (
     acceptance_path,
     exclusive,
+    forget_origins,
     hold_exclusively,
     holders_of,
     unwritable,
@@ -186,8 +187,10 @@ def _remove(entry: Path, root: Path) -> bool:
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)
+        artifact_id = entry.name.removeprefix(ID_PREFIX)
         with suppress(OSError):
-            acceptance_path(root, entry.name.removeprefix(ID_PREFIX)).unlink()
+            acceptance_path(root, artifact_id).unlink()
+        forget_origins(root, artifact_id)
     finally:
         entry_hold.close()
     return True

@@ -7,17 +7,26 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import FOLDER, change_mode, make_below
+from aotc.base.files.failures import cannot_write
+from aotc.base.files.folders import FOLDER, PAYLOAD, change_mode, make_below
 from aotc.base.files.locks import try_lock
 from aotc.base.files.replacing import empty, erase, move_aside, share_blocks
-from aotc.base.files.work_folders import lock_path, name_with_owner, remove_abandoned
+from aotc.base.files.work_folders import (
+    is_resumable,
+    lock_path,
+    name_with_owner,
+    remove_abandoned,
+    resumable_name,
+    take_over,
+)
 from aotc.runtime.store.entries import (
+    UNREACHED,
     Hold,
     entry_path,
     hold,
@@ -28,6 +37,7 @@ from aotc.runtime.store.entries import (
     share_lock,
     unwritable,
 )
+from aotc.spec.manifest import Manifest
 from aotc.trust.container import Container, FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate, require_signer
 from aotc.trust.policy.host_trust import Trust
@@ -38,6 +48,8 @@ from aotc.trust.stores import require_safe
 
 
 PREFIX: Final = ".new-"
+_FILE_MODE: Final = 0o444
+_FOLDER_MODE: Final = 0o555
 _MAX_TRIES: Final = 8
 _MAX_LOCK_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.005
@@ -50,12 +62,32 @@ class Draft:
     followed, whoever else may write to the store.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, resumes: str = "") -> None:
+        """A new folder in a store; the artifact that it `resumes` has what an earlier one holds."""
         self._descriptor: int | None = None
+        self._modes = (0o600, 0o700)
+        self._refused: Callable[[OSError, Path], AotcError] = unwritable
         try:
-            self.folder, self._descriptor = _create_folder(root)
+            prefix = f"{PREFIX}{resumes}-" if resumes else PREFIX
+            found = take_over(root, prefix) if resumes else None
+            self.folder, self._descriptor = found or _create_folder(
+                root, lambda: resumable_name(prefix) if resumes else name_with_owner(prefix)
+            )
         except OSError as error:
             raise unwritable(error, root) from None
+
+    @classmethod
+    def at(cls, folder: Path) -> Draft:
+        """A draft in a folder that the caller made, or found, and removes; raises OSError.
+
+        What is written there is readable for others as this user's files are.
+        """
+        draft = cls.__new__(cls)
+        folder.mkdir(exist_ok=True)
+        draft.folder, draft._descriptor = folder, os.open(folder, FOLDER)
+        draft._modes = (0o666, 0o777)
+        draft._refused = lambda error, path: cannot_write(error, "cannot write", str(path))
+        return draft
 
     def open(self, path: str) -> DraftFile:
         """A writer for a file of the artifact; several may share the file."""
@@ -63,17 +95,18 @@ class Draft:
         try:
             with self.open_subfolder(path.rpartition("/")[0]) as folder:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(file_path.name, flags, 0o600, dir_fd=folder)
-            return DraftFile(_require_own_file(descriptor, file_path), file_path)
+                descriptor = os.open(file_path.name, flags, self._modes[0], dir_fd=folder)
+            own = _require_own_file(descriptor, file_path)
+            return DraftFile(own, file_path, self._refused)
         except OSError as error:
-            raise unwritable(error, file_path) from None
+            raise self._refused(error, file_path) from None
 
     def clone(self, source: Container) -> bool:
         """Let files share the source's blocks; False if the file system cannot.
 
         Small files are tried first, so that failing costs little.
         """
-        if sys.platform != "linux":
+        if sys.platform != "linux" or source.origin:
             return False
         listing = source.listing()
         if listing.problems:
@@ -96,6 +129,29 @@ class Draft:
         """Remove what a failed clone left behind; raises OSError."""
         empty(self.folder)
 
+    def keep_only(self, sizes: Mapping[str, int]) -> None:
+        """Keep, of what an earlier draft left, files of these paths that are not too large.
+
+        Their bytes are not looked at.  Nothing is kept where something is not a file of this
+        user's own.  Raises OSError.
+        """
+        try:
+            self._for_each(self._open_descriptor(), self.folder, _make_writable)
+            with FolderContainer(self.folder) as found:
+                listing = found.listing()
+        except AotcError:
+            self.clear()
+            return
+        if listing.problems:
+            self.clear()
+            return
+        folders = {parent for path in sizes for parent in _parents(path)}
+        for folder in listing.folders - folders:
+            erase(self.folder / folder)
+        for path, size in listing.files.items():
+            if size > sizes.get(path, -1):
+                erase(self.folder / path)
+
     def seal(self) -> None:
         """Set files to 0444 and folders to 0555.
 
@@ -116,7 +172,7 @@ class Draft:
         try:
             for part in folder.split("/") if folder else ():
                 with suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=current)
+                    os.mkdir(part, self._modes[1], dir_fd=current)
                 subfolder = os.open(part, FOLDER, dir_fd=current)
                 os.close(current)
                 current = subfolder
@@ -147,10 +203,10 @@ class Draft:
                 raise
             descriptor = _require_own_file(descriptor, shown / name)
             try:
-                action(descriptor, 0o444)
+                action(descriptor, _FILE_MODE)
             finally:
                 os.close(descriptor)
-        action(folder, 0o555)
+        action(folder, _FOLDER_MODE)
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:
@@ -162,9 +218,10 @@ class Draft:
         descriptor, self._descriptor = self._open_descriptor(), None
         return share_lock(descriptor)
 
-    def discard(self) -> None:
-        """Release the lock, and remove the folder if it was not published."""
-        remove(self.folder)
+    def discard(self, *, keep: bool = False) -> None:
+        """Release the lock, and remove the folder if it was not published, unless to `keep` it."""
+        if not keep:
+            remove(self.folder)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -173,28 +230,45 @@ class Draft:
 class DraftFile:
     """An open file of a draft."""
 
-    def __init__(self, descriptor: int, file_path: Path) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        file_path: Path,
+        refused: Callable[[OSError, Path], AotcError] = unwritable,
+    ) -> None:
         self.descriptor = descriptor
         self._path = file_path
+        self._refused = refused
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write all of `data` at `offset`; raises AOTC-R007."""
+        """Write all of `data` at `offset`; raises AOTC-R007 in a store, else AOTC-I018 and I026."""
         try:
             while data:
                 count = os.pwrite(self.descriptor, data, offset)
                 data, offset = data[count:], offset + count
         except OSError as error:
-            raise unwritable(error, self._path) from None
+            raise self._refused(error, self._path) from None
 
     def close(self) -> None:
         """Close the file."""
         os.close(self.descriptor)
 
 
-def _create_folder(root: Path) -> tuple[Path, int]:
+def _make_writable(descriptor: int, sealed_mode: int) -> None:
+    wanted = 0o600 if sealed_mode == _FILE_MODE else 0o700
+    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | wanted)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _create_folder(root: Path, name: Callable[[], str]) -> tuple[Path, int]:
     """A new folder in a store, and its descriptor, locked if the file system has locks."""
     for _ in range(_MAX_TRIES):
-        folder = root / name_with_owner(PREFIX)
+        folder = root / name()
         try:
             make_below(folder, 0o700)
             descriptor = os.open(folder, FOLDER)
@@ -265,11 +339,14 @@ def remove(folder: Path) -> None:
 def remove_leftovers(root: Path) -> int:
     """Remove half-written folders of dead processes; returns their number.
 
+    Those of pulls stay for a day, for the next pull of the same artifact.
     A living process holds its folder's lock, also from another container, and creates a new folder
     if it was removed before it was locked.  On file systems without locks the name tells the owner.
     """
     found = 0
     for folder in [path for path in root.iterdir() if path.name.startswith(PREFIX)]:
+        if is_resumable(folder):
+            continue
         try:
             descriptor = lock_path(folder)
         except OSError:
@@ -283,6 +360,24 @@ def remove_leftovers(root: Path) -> int:
         finally:
             os.close(descriptor)
     return found
+
+
+def fetch(source: Container, trust: Trust, draft: Draft, manifest: Manifest) -> AuthenticArtifact:
+    """Fill a draft with an artifact of a registry, all of it verified.
+
+    What an earlier draft left in it is used as far as its digests are right.  `manifest` is that
+    of the source, verified already.  Raises the gate's refusals, AOTC-R007 and R016, and OSError.
+    """
+    draft.keep_only({f"{PAYLOAD}/{entry.path}": entry.size for entry in manifest.files})
+    with FolderContainer(draft.folder) as present:
+        return authenticate(source, trust, sink=draft, present=present)
+
+
+def is_cut(error: BaseException) -> bool:
+    """Whether a transfer ended with nothing wrong in what has come, so that it can go on later."""
+    if isinstance(error, AotcError):
+        return error.code in UNREACHED
+    return not isinstance(error, OSError)
 
 
 # How long to wait for the users of a damaged entry that cannot be moved.
@@ -315,11 +410,17 @@ class Publication:
         search.  An existing entry is kept if it verifies, and replaced if it does not.  Raises the
         gate's refusals, AOTC-R006, R007 and R017.
         """
-        # An artifact without a trusted signer is not even cloned.
-        require_signer(source, trust)
-        draft = Draft(self.root)
+        # An artifact without a trusted signer is not even cloned, and what is refused not fetched.
+        checked: AuthenticArtifact | None = None
+        if source.origin:
+            checked = authenticate(source, trust, files_to_read=lambda _: ())
+        else:
+            require_signer(source, trust)
+        draft, keep = Draft(self.root, resumes=checked.id if checked else ""), False
         try:
-            if draft.clone(source):
+            if checked is not None:
+                authentic = fetch(source, trust, draft, checked.manifest)
+            elif draft.clone(source):
                 with FolderContainer(draft.folder) as clone:
                     authentic = authenticate(clone, trust)
             else:
@@ -338,8 +439,11 @@ class Publication:
             return published
         except OSError as error:
             raise unwritable(error, self.root) from None
+        except BaseException as error:
+            keep = bool(source.origin) and is_cut(error)
+            raise
         finally:
-            draft.discard()
+            draft.discard(keep=keep)
 
     def _publish(
         self,

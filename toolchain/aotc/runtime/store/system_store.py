@@ -29,7 +29,7 @@ from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.locks import file_info, mount_of
 from aotc.base.files.ownership import ROOT_USER, Unsafe, can_check_owners, open_folder, sizes_below
 from aotc.base.records import record
-from aotc.runtime.store.entries import Hold, hold, is_still_at
+from aotc.runtime.store.entries import UNREACHED, Hold, entry_of_origin, hold, is_still_at
 from aotc.runtime.store.user_store import (
     Reads,
     Store,
@@ -39,8 +39,9 @@ from aotc.runtime.store.user_store import (
     stored_artifact,
 )
 from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding
 from aotc.spec.trust_anchors import TrustedKey
-from aotc.spec.versions import ID_PREFIX, artifact_path, stated_id
+from aotc.spec.versions import ID_PREFIX, artifact_path, stated_id, stated_reference
 from aotc.trust.container import Container, FolderContainer, reread
 from aotc.trust.gate import authenticate
 from aotc.trust.opening import open_container, other_artifact
@@ -111,14 +112,15 @@ def _take(
     trust_store: bool,
     started: float,
 ) -> StoredArtifact:
-    for system in candidates:
-        with open_container(artifact_place) as source:
+    # A tag is resolved when it is opened, so what is opened is what all of this is about.
+    with _opened(artifact_place, [*(each.root for each in candidates), store]) as source:
+        for system in candidates:
             found = _safe_entry(system, identity_of(source))
             if found is None:
                 continue
             if not found.shared or (may_write(system.owner) and not trust_store):
                 found.hold.close()
-                return Store(system.root).install(artifact_place, trust, reads=reads)
+                return Store(system.root).install_from(source, trust, reads=reads)
             try:
                 return _authenticate_unhashed(found, source, trust, reads, started)
             except BaseException as error:
@@ -127,7 +129,29 @@ def _take(
                     raise
                 if system.stated or (store is not None and not os.access(system.root, os.W_OK)):
                     raise _damage_error(found.path, error) from None
-    return Store(store).install(artifact_place, trust, reads=reads)
+        return Store(store).install_from(source, trust, reads=reads)
+
+
+def _opened(artifact_place: Path, stores: Iterable[str | Path | None]) -> Container:
+    """Open what is at a path, or of a digest in a registry that fails the copy that a store has."""
+    try:
+        return open_container(artifact_place)
+    except AotcError as error:
+        reference = stated_reference(artifact_place)
+        if reference is None or error.code not in UNREACHED:
+            raise
+        from aotc.registry.references import parse_reference
+
+        named = parse_reference(reference)
+        for store in stores if named.digest is not None else ():
+            entry = entry_of_origin(Path(store or default_root()), named.digest or "")
+            if entry is not None:
+                copy = FolderContainer(entry)
+                copy.origin = f"{named.repository_name}@{named.digest}"
+                what = f"the store's copy is taken, with the attestations it has: {error.line()}"
+                copy.findings = (Finding(code="AOTC-I219", what=what, where=reference),)
+                return copy
+        raise
 
 
 def _candidates(store: str | Path | None, *, trust_store: bool) -> Iterator[SystemStore]:

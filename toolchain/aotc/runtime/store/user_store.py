@@ -8,6 +8,7 @@ when they are not checked again.
 
     <root>/sha256-<artifact id>/    a complete artifact; files 0444, folders 0555
     <root>/accepted-<id>.json       fixtures that matched in earlier loads; 0600
+    <root>/pulled-<digest>-<id>     which artifact a manifest of a registry is of; empty
     <root>/.new-<random>/           being installed, or removed; locked while its process lives
     <root>/.lock                    held while pruning, or adding attestations
 """
@@ -17,13 +18,21 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD, PRIVATE, SHARED
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record
-from aotc.runtime.store.entries import Hold, entry_path, hold, require_ours, unwritable
+from aotc.runtime.store.entries import (
+    Hold,
+    entry_path,
+    hold,
+    origin_path,
+    require_ours,
+    unwritable,
+)
 from aotc.spec.json import MAX_JSON_BYTES
 from aotc.spec.manifest import Manifest
 from aotc.spec.trust_anchors import TrustedKey
@@ -94,54 +103,71 @@ class Store:
         is damaged and the source is refused too, R007 if the store cannot be written, R016 if
         others may change it.
         """
+        with open_container(Path(path)) as source:
+            return self.install_from(source, keys, reads=reads, durable=durable)
+
+    def install_from(
+        self,
+        source: Container,
+        keys: Trust | Iterable[TrustedKey],
+        *,
+        reads: Reads | None = None,
+        durable: bool = False,
+    ) -> StoredArtifact:
+        """The same for an artifact that is open."""
         started = time.perf_counter()
         trust = Trust.of(keys)
         try:
             require_safe(self.root)
         except OSError as error:
             raise unwritable(error, self.root) from None
-        with open_container(Path(path)) as source:
-            entry = self.entry(identity_of(source))
-            damage: AotcError | None = None
-            entry_hold = hold(entry)
-            if entry_hold is not None:
-                try:
-                    require_ours(entry, entry_hold)
-                    with FolderContainer(entry) as copy:
-                        authentic = authenticate(
-                            copy, trust, attestations=source, files_to_read=reads
-                        )
-                    return stored_artifact(entry, authentic, entry_hold, started)
-                except AotcError as error:
-                    entry_hold.close()
-                    if not is_damage(error):
-                        raise
-                    damage = error
-                except BaseException:
-                    entry_hold.close()
-                    raise
-            # A load that finds its artifact does not import what writes to a store.
-            from aotc.runtime.store.publication import Publication
-
-            publication = Publication(self.root, self._mode)
+        entry = self.entry(identity_of(source))
+        damage: AotcError | None = None
+        entry_hold = hold(entry)
+        if entry_hold is not None:
             try:
-                authentic, entry_hold = publication.install(source, trust, durable=durable)
+                require_ours(entry, entry_hold)
+                with FolderContainer(entry) as copy:
+                    authentic = authenticate(copy, trust, attestations=source, files_to_read=reads)
+                self._note_origin(source, authentic.id)
+                return stored_artifact(entry, authentic, entry_hold, started)
             except AotcError as error:
-                if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
-                    # Without write access the copy cannot be replaced: report its damage.
-                    raise damage from None
-                if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
+                entry_hold.close()
+                if not is_damage(error):
                     raise
-                raise AotcError(
-                    "AOTC-R006",
-                    "the store's copy is damaged, and the source is refused too",
-                    where=str(entry),
-                    found=damage.line(),
-                    also=(damage, error),
-                ) from None
+                damage = error
+            except BaseException:
+                entry_hold.close()
+                raise
+        # A load that finds its artifact does not import what writes to a store.
+        from aotc.runtime.store.publication import Publication
+
+        publication = Publication(self.root, self._mode)
+        try:
+            authentic, entry_hold = publication.install(source, trust, durable=durable)
+        except AotcError as error:
+            if damage is not None and (damage.code, error.code) == ("AOTC-R016", "AOTC-R007"):
+                # Without write access the copy cannot be replaced: report its damage.
+                raise damage from None
+            if damage is None or error.code in ("AOTC-R007", "AOTC-R017"):
+                raise
+            raise AotcError(
+                "AOTC-R006",
+                "the store's copy is damaged, and the source is refused too",
+                where=str(entry),
+                found=damage.line(),
+                also=(damage, error),
+            ) from None
+        self._note_origin(source, authentic.id)
         return stored_artifact(
             self.entry(authentic.id), authentic, entry_hold, started, from_store=False
         )
+
+    def _note_origin(self, source: Container, artifact_id: str) -> None:
+        """Remember which artifact the manifest of a registry is of, where the store is writable."""
+        if source.origin:
+            with suppress(OSError):
+                origin_path(self.root, source.origin.partition("@")[2], artifact_id).touch()
 
     def entry(self, artifact_id: str) -> Path:
         """The folder of the artifact with this id, whether or not it exists."""

@@ -24,6 +24,7 @@ from aotc.spec.diff_report import (
     VariantPair,
 )
 from aotc.spec.reports import Refusal
+from aotc.spec.versions import artifact_name
 from aotc.tools.diff import areas, models
 from aotc.tools.diff.answers import compared_answers, exactness_of
 from aotc.tools.diff.graphs import (
@@ -48,9 +49,10 @@ def diff(
 ) -> DiffReport:
     """What changed from artifact or model `a` to artifact or model `b`.
 
-    Each is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, or the
-    path of a model, NAME.onnx.  Of a model, what only a build knows is not compared; `built_from`
-    of the report says whether an artifact was built from the very bytes of it.
+    Each is the path of a folder or packed artifact, `sha256-<id>` for an entry of a store, a
+    reference `oci://…`, or the path of a model, NAME.onnx.  Of a model, what only a build knows is
+    not compared; `built_from` of the report says whether an artifact was built from the very bytes
+    of it.
 
     Nothing is verified, and the digests that the manifests state are believed.  But both are run on
     the same inputs, which is what the area `answers` compares, only if both verify as `load` has it
@@ -164,7 +166,7 @@ def _described(artifact: ArtifactContents) -> ComparedArtifact:
     if is_model(artifact):
         return ComparedArtifact(
             kind="model",
-            path=str(artifact.path),
+            path=artifact_name(artifact.path),
             name=artifact.manifest.name,
             artifact_id="",
             manifest="",
@@ -172,7 +174,7 @@ def _described(artifact: ArtifactContents) -> ComparedArtifact:
             sha256=artifact.manifest.source.sha256,
         )
     return ComparedArtifact(
-        path=str(artifact.path),
+        path=artifact_name(artifact.path),
         name=artifact.manifest.name,
         artifact_id=artifact.artifact_id,
         manifest=artifact.manifest.schema,

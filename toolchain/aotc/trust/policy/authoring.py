@@ -70,7 +70,7 @@ _OPTIONS: Final = (
 
 # Options that belong to --signer or --authority, and to --rule.
 _KEY_OPTIONS = ("id", "usage", "valid_from", "valid_until")
-_RULE_OPTIONS = ("match", "match_channel", "require", "min_version")
+_RULE_OPTIONS = ("match", "match_channel", "require", "min_version", "repository")
 
 
 @record
@@ -442,7 +442,13 @@ def _rule(given: dict[str, Any]) -> Rule:
     patterns = {"name": given["match"], "channel": given["match_channel"]}
     match = Match(**{name: "*" if text is None else text for name, text in patterns.items()})
     require = tuple(parse_requirement(text) for text in given["require"])
-    return Rule(name=given["rule"], match=match, require=require, min_version=given["min_version"])
+    return Rule(
+        name=given["rule"],
+        match=match,
+        require=require,
+        min_version=given["min_version"],
+        repositories=tuple(given["repository"]),
+    )
 
 
 def _policy_key(given: dict[str, Any], pem: str) -> PolicyKey:

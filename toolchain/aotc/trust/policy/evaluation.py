@@ -4,6 +4,7 @@
 2. Exactly one rule matches its name and channel.
 3. Every requirement of the rule is met, by distinct public keys.
 4. Its release is not older than the policy requires, or than one that this host has accepted.
+5. If it comes from a registry, the rule takes artifacts from that repository.
 
 Keys are compared themselves, not their names, hints or signatures; the kind of an attestation is
 its signed type, not the name of its file.
@@ -46,11 +47,16 @@ FUTURE_SLACK = timedelta(hours=1)
 
 
 def judge(
-    trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
+    trust: Trust,
+    artifact_id: str,
+    name: str,
+    statements: Sequence[SignedStatement],
+    *,
+    repository: str = "",
 ) -> tuple[PolicyDecision, list[AotcError]]:
     """The decision of the policy of `trust` about an artifact, and every reason for a refusal.
 
-    Nothing is remembered.
+    `repository` is the HOST/REPOSITORY of an artifact in a registry.  Nothing is remembered.
     The digests of the artifact and the signatures of the statements must have been verified.
     """
     applied = trust.policy
@@ -84,6 +90,7 @@ def judge(
         release = _find_release(applied, subject, rule, statements)
         qualified = _qualified_variants(applied, rule, subject, statements)
         refusals += _release_refusals(applied, rule, name, artifact_id, release, highest)
+        refusals += _repository_refusals(rule, repository)
     decision = PolicyDecision(
         policy=applied.policy.name,
         sequence=applied.policy.sequence,
@@ -97,6 +104,8 @@ def judge(
         rule=rule.name if rule else "",
         rules=_match_rules(applied.policy, name, channel),
         requirements=tuple(results),
+        repository=repository,
+        repositories=rule.repositories if rule else (),
         qualified=qualified,
         release=release,
         highest_release=highest,
@@ -378,6 +387,29 @@ def _release_refusals(
     except AotcError as error:
         found.append(error)
     return found
+
+
+def _repository_refusals(rule: Rule, repository: str) -> list[AotcError]:
+    """AOTC-G049 for an artifact from a repository that the rule does not name."""
+    patterns = rule.repositories
+    if not repository or not patterns or any(_is_like(repository, each) for each in patterns):
+        return []
+    return [
+        AotcError(
+            "AOTC-G049",
+            "the rule does not take artifacts from this repository",
+            where=f"rule {rule.name}",
+            expected=", ".join(patterns),
+            found=repository,
+        )
+    ]
+
+
+def _is_like(repository: str, pattern: str) -> bool:
+    """Whether a repository matches; what stands for a host stands for no part of a repository."""
+    host, _, name = repository.partition("/")
+    hosts, _, names = pattern.partition("/")
+    return fnmatchcase(host, hosts) and fnmatchcase(name, names)
 
 
 # Whether an attestation counts for a policy: its key, its age and its content.

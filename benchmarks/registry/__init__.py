@@ -1,0 +1,1 @@
+"""Pulling from a registry on loopback, which the benchmark starts."""

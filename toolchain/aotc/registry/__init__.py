@@ -1,0 +1,1 @@
+"""OCI registries: references, credentials, transfers and referrers; no artifact is known here."""
