@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 
+from aotc.base.records import replace
 from aotc.providers.base import ANY_USE, BACKENDS, Backend, SessionUse
 from aotc.providers.openvino import OpenVinoBackend
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.profile import PluginSpec
+from aotc.spec.profile_files import load_profile, stated_profile
 from aotc.spec.providers import (
     BY_NAME,
     BY_ORT_NAME,
@@ -110,3 +112,19 @@ def test_other_options_of_a_custom_plugin_are_accepted(value: str) -> None:
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) == ""
     # Without a plugin that the variant requires, it is a provider that ONNX Runtime was built with.
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=False) != ""
+
+
+def test_an_arena_that_says_nothing_is_in_no_manifest() -> None:
+    """Ids of what was built before there were arenas, and budgets of the device, stay."""
+    plain = load_profile("server-cuda")
+    stated = stated_profile(plain)
+    assert "memory" not in stated["cuda"]
+    assert not {"concurrency", "device_memory_bytes"} & stated["budgets"].keys()
+    changed = replace(
+        plain,
+        cuda=replace(plain.cuda, memory=LIMITED.memory),
+        budgets=replace(plain.budgets, concurrency=4, device_memory_bytes=1 << 30),
+    )
+    stated = stated_profile(changed)
+    assert stated["cuda"]["memory"]["limit_bytes"] == 1 << 30
+    assert stated["budgets"]["concurrency"] == 4

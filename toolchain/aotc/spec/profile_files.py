@@ -13,7 +13,7 @@ from aotc.base.text import did_you_mean
 from aotc.spec.codec import Json, ParseError, Problem, decode, encode
 from aotc.spec.precision import precision_meant
 from aotc.spec.profile import Profile, TelemetrySpec
-from aotc.spec.providers import CAPTURING
+from aotc.spec.providers import CAPTURING, ArenaOptions
 from aotc.spec.target import Target
 from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
 
@@ -165,10 +165,16 @@ def stated_profile(profile: Profile) -> Json:
         del stated["telemetry"]
     if profile.gates.dims is None:
         del stated["gates"]["dims"]
+    if profile.budgets.concurrency == 1:
+        del stated["budgets"]["concurrency"]
+    if profile.budgets.device_memory_bytes is None:
+        del stated["budgets"]["device_memory_bytes"]
     for each in (stated, *stated["variants"]):
         options = each[CAPTURING.name]
         if options is not None and options["graphs"]["sessions"] == "auto":
             del options["graphs"]["sessions"]
+        if options is not None and options["memory"] == encode(ArenaOptions(), full=True):
+            del options["memory"]
     return stated
 
 
