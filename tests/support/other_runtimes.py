@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -39,14 +40,20 @@ def installed_wheel(folder: Path, distribution: str) -> Path:
 
 
 def made_wheel(
-    folder: Path, name: str = "onnxruntime", *, tag: str = "py3-none-any", code: str = ""
+    folder: Path,
+    name: str = "onnxruntime",
+    *,
+    tag: str = "py3-none-any",
+    code: str = "",
+    further: Mapping[str, str] | None = None,
 ) -> Path:
-    """A wheel of one module with `code`."""
+    """A wheel of one module with `code`, and of `further` files by path."""
     stem = f"{name}-1.32.99"
     files = {
         f"{name}/__init__.py": code,
         f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.32.99\n",
         f"{stem}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        **(further or {}),
     }
     rows = []
     for path, text in files.items():

@@ -19,7 +19,7 @@ from other_runtimes import made_wheel
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
-from aotc.pipeline.reuse import source_digest
+from aotc.pipeline.reuse import source_digest, sources_digest
 from aotc.spec.codec import decode
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
@@ -39,6 +39,11 @@ from aotc.trust.container import FolderContainer
 from aotc.trust.key_loading import load_private
 from aotc.trust.provenance import contents_digest
 
+_WANTED = {
+    None: "pip in this environment, or uv among the programs",
+    "pip": "pip in this environment",
+    "uv": "uv among the programs",
+}
 CODE = "ANSWER = 42\n"
 
 
@@ -173,6 +178,85 @@ def test_a_file_that_the_wheel_does_not_list(
     assert kept(tmp_path) == []
 
 
+def test_a_wheel_that_replaces_the_interpreter(
+    offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild]
+) -> None:
+    """Files beside the packages are in no digest, as scripts of installers are not."""
+    wheel = made_wheel(offline, "telluride", code=CODE)
+    package = RecordedPackage(name="telluride", version="1.32.99", contents=contents_of(wheel))
+    data = "telluride-1.32.99.data/data"
+    made_wheel(offline, "telluride", code=CODE, further={f"{data}/bin/python": "#!/bin/true\n"})
+    error = refused("AOTC-I236", lambda: made(recorded(package)))
+    assert error.where == "bin/python"
+    assert kept(tmp_path) == []
+    # Python looks for it beside the interpreter first.
+    made_wheel(offline, "telluride", code=CODE, further={f"{data}/bin/pyvenv.cfg": "home = /x\n"})
+    root = Path(made(recorded(package)).python).parents[1]
+    assert not (root / "bin" / "pyvenv.cfg").exists()
+    assert (root / "pyvenv.cfg").is_file()
+
+
+def test_nothing_runs_before_it_was_compared(
+    offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild]
+) -> None:
+    """Nor when a release of aotc is installed next, by an installer that starts Python."""
+    wheel = made_wheel(offline, "telluride", code=CODE)
+    package = RecordedPackage(name="telluride", version="1.32.99", contents=contents_of(wheel))
+    ran = tmp_path / "ran"
+    path_file = {"telluride.pth": f"import pathlib; pathlib.Path({str(ran)!r}).touch()\n"}
+    made_wheel(offline, "telluride", code=CODE, further=path_file)
+    release = replace(recorded(package), aotc_sha256="f" * 64, aotc_form="release", aotc="1.32.99")
+    made_wheel(offline, "aotc")
+    error = refused("AOTC-I236", lambda: made(release))
+    assert error.where == "telluride==1.32.99"
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("further", ["aotc.pth", "aotc/spec/versions.abi3.so"])
+def test_a_release_of_aotc_has_its_own_sources_alone(
+    offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild], further: str
+) -> None:
+    """The digest of its sources says nothing of other files."""
+    versions = {"aotc/spec/versions.py": 'VERSION = "1.32.99"\nMANIFEST_SCHEMA = "m"\n'}
+    with zipfile.ZipFile(made_wheel(tmp_path, "aotc", further=versions)) as archive:
+        archive.extractall(tmp_path / "sources")
+    digest = sources_digest(tmp_path / "sources" / "aotc", "1.32.99", "m")
+    release = replace(recorded(), aotc_sha256=digest, aotc_form="release", aotc="1.32.99")
+    made_wheel(offline, "aotc", further={**versions, further: "# no code\n"})
+    error = refused("AOTC-I236", lambda: made(release))
+    assert error.where == further
+    assert kept(tmp_path) == []
+
+
+def test_what_is_cut_off_is_removed(
+    offline: Path,
+    tmp_path: Path,
+    recorded: Callable[..., RecordedBuild],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as by Ctrl-C."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aotc.tools.reproduce.recorded_environment._resolved", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made(recorded(RecordedPackage(name="telluride", version="1.32.99")))
+    assert kept(tmp_path) == []
+
+
+def test_an_index_that_cannot_be_reached(
+    offline: Path, recorded: Callable[..., RecordedBuild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip says in the end that it found no such version, which is not why."""
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    package = RecordedPackage(name="telluride", version="1.32.99")
+    error = refused("AOTC-I191", lambda: made(recorded(package)))
+    assert "refused" in error.found
+
+
 def test_a_python_that_is_not_here(
     offline: Path, recorded: Callable[..., RecordedBuild], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,8 +291,12 @@ def test_nothing_to_make_it_with(
     monkeypatch.setattr("aotc.tools.reproduce.recorded_environment.find_spec", lambda _: None)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     package = RecordedPackage(name="telluride", version="1.32.99")
-    error = refused("AOTC-I191", lambda: environment_of(recorded(package)))
-    assert error.expected == "pip in this environment, or uv among the programs"
+    for named in (None, "pip", "uv"):
+        error = refused(
+            "AOTC-I191", lambda named=named: environment_of(recorded(package), installer=named)
+        )
+        assert error.what == "there is nothing to make the recorded environment with"
+        assert error.expected == _WANTED[named]
 
 
 def test_what_this_environment_lacks(recorded: Callable[..., RecordedBuild]) -> None:

@@ -16,6 +16,8 @@ from aotc.session.worker_pool import for_interpreter
 PYTHON: Final = Path("bin") / "python"
 """The interpreter of an environment, in its folder."""
 MAKE_SECONDS: Final = 1800.0
+UNREACHED: Final = "Retry(total=0"
+"""What pip says of an index that it cannot reach, before it says that nothing was found there."""
 _SHOWN_LINES: Final = 4
 
 
@@ -40,7 +42,7 @@ def environments_folder() -> Path:
 def run_program(arguments: list[str], where: str) -> str:
     """What a program prints; raises AOTC-I191, with the last of what it said of errors in `found`.
 
-    Of pip that is without the warnings before it.
+    Of pip that is without the warnings before it, but for one that an index cannot be reached.
     """
     try:
         ended = subprocess.run(
@@ -62,6 +64,6 @@ def run_program(arguments: list[str], where: str) -> str:
     if not ended.returncode:
         return ended.stdout
     said = [line.strip() for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-    errors = [line for line in said if line.lower().startswith("error")] or said
+    errors = [e for e in said if e.lower().startswith("error") or UNREACHED in e] or said
     found = " | ".join(errors[-_SHOWN_LINES:])[:1000]
     raise AotcError("AOTC-I191", "the environment cannot be made", where=where, found=found)

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,13 @@ from aotc.spec.json import canonical_json, canonical_sha256, strict_json
 from aotc.spec.profile_files import data_folder
 from aotc.spec.reproduction import BuildEnvironment, NotReproduced, PackageUsed
 from aotc.spec.versions import VERSION
-from aotc.tools.environments import MAKE_SECONDS, PYTHON, environments_folder, run_program
+from aotc.tools.environments import (
+    MAKE_SECONDS,
+    PYTHON,
+    UNREACHED,
+    environments_folder,
+    run_program,
+)
 from aotc.tools.reproduce.recorded import RecordedBuild, RecordedPackage, same_interpreter
 from aotc.trust.provenance import OF_INSTALLERS, contents_digest
 
@@ -50,6 +56,8 @@ _MAX_TEXT: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION: Final = re.compile(r"[A-Za-z0-9.!+_-]{1,100}")
 _UV: Final = ("uv", "pip", "install", "--quiet", "--python")
+# What Python imports before a module of the same name.
+_LIBRARIES: Final = (".so", ".pyd", ".dylib")
 _WHEELS_ALONE: Final = "--only-binary=:all:"
 # What pip and uv say of a version that no index has for this machine.
 _GONE: Final = (
@@ -88,7 +96,7 @@ def environment_of(
     if here or (not this.lacking and not anew):
         return this
     try:
-        return _made(recorded, installer or _installer(), aotc)
+        return _made(recorded, _installer(installer), aotc)
     except OSError as error:
         raise cannot_use(
             error, "the environment", str(error.filename or ""), "AOTC-I191",
@@ -147,15 +155,16 @@ def _installed_here(package: RecordedPackage) -> PackageUsed:
     )
 
 
-def _installer() -> Installer:
-    if find_spec("pip") is not None:
+def _installer(wanted: Installer | None) -> Installer:
+    if wanted != "uv" and find_spec("pip") is not None:
         return "pip"
-    if shutil.which("uv") is not None:
+    if wanted != "pip" and shutil.which("uv") is not None:
         return "uv"
+    places = {"pip": "pip in this environment", "uv": "uv among the programs"}
     raise AotcError(
         "AOTC-I191",
         "there is nothing to make the recorded environment with",
-        expected="pip in this environment, or uv among the programs",
+        expected=", or ".join(place for name, place in places.items() if wanted in (None, name)),
         fix="Install one of them, or build in this environment as it is: --here.",
     )
 
@@ -262,43 +271,35 @@ def _installed(
     checkout: Path | None,
     aotc: Path | None,
 ) -> BuildEnvironment:
-    """A new environment, in which nothing but recorded files can run."""
-    if installer == "uv":
-        _run(["uv", "venv", "--quiet", "--no-project", "--python", interpreter, str(folder)])
-    else:
-        _run([interpreter, "-m", "venv", "--without-pip", str(folder)])
-    packages = _packages_of(folder)
-    own = {path for path in packages.rglob("*") if path.is_file()}
+    """A new environment, in which nothing but recorded files can run.
+
+    Installers start its interpreter, so what is in it was compared before the next one is started.
+    """
     try:
-        found = _install(folder, recorded, installer)
-        for path in packages.rglob("*.pyc"):
-            # One that a wheel brings would run instead of a file that is compared.
-            path.unlink()
-        _refuse_unlisted(packages, own)
+        if installer == "uv":
+            _run(["uv", "venv", "--quiet", "--no-project", "--python", interpreter, str(folder)])
+        else:
+            _run([interpreter, "-m", "venv", "--without-pip", str(folder)])
+        packages = _packages_of(folder)
+        sha256 = _lock(folder, recorded, installer)
+        before = {path: _content(path) for path in _files(folder)}
+        lock_sha256 = file_sha256(folder / _LOCK)
+        python = folder / PYTHON
+        arguments = [*_UV, str(python)] if installer == "uv" else _pip(python)
+        hashed = ("--require-hashes", _WHEELS_ALONE, "-r", str(folder / _LOCK))
+        _run([*arguments, "--no-deps", *hashed])
+        used = _used(recorded, sha256)
+        _require_only(folder, packages, before, recorded)
+        _compared(packages, used, recorded)
         if checkout is not None:
             _copy_aotc(checkout, packages)
             source = f"the checkout {aotc.name}" if aotc else "this aotc, whose sources are equal"
         else:
-            source = _install_aotc(recorded, installer, folder, aotc)
-    except AotcError:
+            source = _install_aotc(recorded, arguments, aotc)
+        _require_only(folder, packages, before, recorded)
+    except BaseException:
         erase(folder)
         raise
-    return replace(found, aotc_from=source)
-
-
-def _install(folder: Path, recorded: RecordedBuild, installer: Installer) -> BuildEnvironment:
-    """Install the recorded packages, not yet compared; raises AOTC-I231 and I191."""
-    python = folder / PYTHON
-    stated = [f"{each.name}=={each.version}" for each in recorded.packages]
-    (folder / "recorded.txt").write_text("".join(f"{each}\n" for each in stated), "ascii")
-    hashed = ("--no-deps", "--require-hashes", _WHEELS_ALONE, "-r", str(folder / _LOCK))
-    if installer == "uv":
-        sha256: dict[str, str] = {}
-        _resolve_by_uv(folder, stated)
-        _run([*_UV, str(python), *hashed])
-    else:
-        sha256 = _resolve_by_pip(folder, stated)
-        _run([*_pip(python), *hashed])
     return BuildEnvironment(
         how="made",
         installer=f"{installer} {_installer_version(installer)}",
@@ -306,17 +307,34 @@ def _install(folder: Path, recorded: RecordedBuild, installer: Installer) -> Bui
         aotc=recorded.aotc,
         aotc_sha256=recorded.aotc_sha256,
         aotc_form=recorded.aotc_form,
-        aotc_from="",
-        packages=tuple(
-            PackageUsed(
-                name=each.name,
-                recorded=each.version,
-                sha256=sha256.get(re.sub(r"[-_.]+", "-", each.name).lower(), ""),
-            )
-            for each in recorded.packages
-        ),
-        lock_sha256=file_sha256(folder / _LOCK),
+        aotc_from=source,
+        packages=used,
+        lock_sha256=lock_sha256,
     )
+
+
+def _lock(folder: Path, recorded: RecordedBuild, installer: Installer) -> dict[str, str]:
+    """Write the lock; the sha256 of each package's file, of uv none; raises AOTC-I231 and I191."""
+    stated = [f"{each.name}=={each.version}" for each in recorded.packages]
+    (folder / "recorded.txt").write_text("".join(f"{each}\n" for each in stated), "ascii")
+    if installer == "pip":
+        return _resolve_by_pip(folder, stated)
+    _resolve_by_uv(folder, stated)
+    return {}
+
+
+def _used(recorded: RecordedBuild, sha256: Mapping[str, str]) -> tuple[PackageUsed, ...]:
+    """The recorded packages, not yet compared."""
+    return tuple(
+        PackageUsed(
+            name=each.name, recorded=each.version, sha256=sha256.get(_normalized(each.name), "")
+        )
+        for each in recorded.packages
+    )
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _pip(python: Path) -> list[str]:
@@ -346,7 +364,7 @@ def _resolve_by_pip(folder: Path, stated: Sequence[str]) -> dict[str, str]:
         archive = each["download_info"].get("archive_info", {})
         given = archive.get("hash", "").partition("sha256=")[2]
         digest = archive.get("hashes", {}).get("sha256", given)
-        found[re.sub(r"[-_.]+", "-", name).lower()] = digest
+        found[_normalized(name)] = digest
         lines.append(f"{name}=={version} --hash=sha256:{digest}\n")
     (folder / _LOCK).write_text("".join(sorted(lines)), "ascii")
     return found
@@ -367,7 +385,7 @@ def _resolved(arguments: list[str], stated: Sequence[str]) -> None:
     try:
         _run(arguments)
     except AotcError as error:
-        if not any(said in error.found for said in _GONE):
+        if UNREACHED in error.found or not any(said in error.found for said in _GONE):
             raise
         # Both name the requirement that they looked for in vain.
         gone = [each for each in stated if re.search(rf"{re.escape(each)}(?![\w.])", error.found)]
@@ -392,12 +410,12 @@ def _compared(
     """What is installed, each file hashed; raises AOTC-I236 for files that are not the recorded."""
     wanted = {each.name: each for each in recorded.packages}
     installed = {
-        re.sub(r"[-_.]+", "-", each.metadata["Name"]).lower(): each
+        _normalized(each.metadata["Name"]): each
         for each in metadata.distributions(path=[str(packages)])
     }
     found = []
     for each in used:
-        distribution = installed.get(re.sub(r"[-_.]+", "-", each.name).lower())
+        distribution = installed.get(_normalized(each.name))
         text = (distribution.read_text("RECORD") or "") if distribution is not None else ""
         changed = _changed_file(packages, text)
         contents = contents_digest(text)
@@ -415,20 +433,55 @@ def _compared(
     return tuple(found)
 
 
-def _refuse_unlisted(packages: Path, own: Collection[Path]) -> None:
-    """Raise AOTC-I236 for a file of no RECORD; `own` are those of an environment without any."""
-    listed = set(own)
+def _files(folder: Path) -> set[Path]:
+    """Files and links, and not what links lead to."""
+    return {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def _content(path: Path) -> str:
+    """Where a link leads, else the sha256 of a file."""
+    return str(path.readlink()) if path.is_symlink() else file_sha256(path)
+
+
+def _require_only(
+    folder: Path, packages: Path, before: Mapping[Path, str], recorded: RecordedBuild
+) -> None:
+    """Remove what runs without being compared, and raise AOTC-I236 for what has no place here.
+
+    A recorded package has the files of its RECORD, aotc those of its own folder.  `before` has what
+    was there without any, such as the interpreter, which no wheel may change.  Scripts, other files
+    beside the packages and compiled files are removed.
+    """
+    for path, content in before.items():
+        if _content(path) != content:
+            raise _no_place(path.relative_to(folder), "a package replaced a file of no package")
+    for path in _files(folder):
+        # A compiled file would run instead of one that is compared.
+        if path not in before and (not path.is_relative_to(packages) or path.suffix == ".pyc"):
+            path.unlink()
+    listed, names = set(before), [_normalized(each.name) for each in recorded.packages]
     for each in metadata.distributions(path=[str(packages)]):
-        for path, *_ in csv.reader((each.read_text("RECORD") or "").splitlines()):
-            listed.add(packages / path)
+        name = _normalized(each.metadata["Name"] or "")
+        if name == "aotc":
+            continue
+        if name not in names:
+            raise _no_place(Path(name), "a package was installed that is not recorded, or twice")
+        names.remove(name)
+        listed |= {
+            packages / row[0] for row in csv.reader((each.read_text("RECORD") or "").splitlines())
+        }
     for file in sorted(packages.rglob("*")):
+        place = file.relative_to(packages)
         made = file.parent.suffix == ".dist-info" and file.name in OF_INSTALLERS
+        # Of aotc its sources are compared, before which a library of the same name would come.
+        made |= place.parts[0] == "aotc" and file.suffix not in _LIBRARIES
+        made |= re.fullmatch(r"aotc-[^-]+\.dist-info", place.parts[0]) is not None
         if file.is_file() and file not in listed and not made:
-            raise AotcError(
-                "AOTC-I236",
-                "a file was installed that its package does not list",
-                where=str(file.relative_to(packages)),
-            )
+            raise _no_place(place, "a file was installed that its package does not list")
+
+
+def _no_place(path: Path, what: str) -> AotcError:
+    return AotcError("AOTC-I236", what, where=str(path))
 
 
 def _changed_file(packages: Path, text: str) -> str:
@@ -468,13 +521,9 @@ def _checkout(recorded: RecordedBuild, given: Path | None) -> Path | None:
     return root
 
 
-def _install_aotc(
-    recorded: RecordedBuild, installer: Installer, folder: Path, given: Path | None
-) -> str:
+def _install_aotc(recorded: RecordedBuild, arguments: Sequence[str], given: Path | None) -> str:
     """Install a release: the file that was given, or that of the index, which is told."""
     what = str(given.absolute()) if given is not None else f"aotc=={recorded.aotc}"
-    python = folder / PYTHON
-    arguments = [*_UV, str(python)] if installer == "uv" else _pip(python)
     _resolved([*arguments, "--no-deps", _WHEELS_ALONE, what], (what,))
     return given.name if given is not None else f"{what} of the index"
 
