@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         VariantVerdict,
         VerifyReport,
     )
+    from aotc.spec.reproduction import ReproduceReport
     from aotc.spec.run_report import Gate, Journal, Measurement
     from aotc.spec.traffic import TelemetryReport, VariantTelemetry
     from aotc.spec.trust_policy import Signer
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from aotc.tools.merge import merge_artifacts
     from aotc.tools.pulling import pull
     from aotc.tools.pushing import push
+    from aotc.tools.reproduce.rebuilding import reproduce
     from aotc.trust.gate import verify
     from aotc.trust.keyless_signing import KeylessSigner
 
@@ -119,6 +121,7 @@ __all__ = [
     "PullReport",
     "PushReport",
     "Refusal",
+    "ReproduceReport",
     "Signer",
     "Telemetry",
     "TelemetryReport",
@@ -148,6 +151,7 @@ __all__ = [
     "profile_learn",
     "pull",
     "push",
+    "reproduce",
     "to_json",
     "verify",
     "write_page",
@@ -197,6 +201,7 @@ _PUBLIC = {
     "PullReport": "aotc.spec.command_reports",
     "PushReport": "aotc.spec.command_reports",
     "Refusal": "aotc.spec.reports",
+    "ReproduceReport": "aotc.spec.reproduction",
     "Signer": "aotc.spec.trust_policy",
     "Telemetry": "aotc.runtime.telemetry",
     "TelemetryReport": "aotc.spec.traffic",
@@ -225,6 +230,7 @@ _PUBLIC = {
     "profile_learn": "aotc.tools.learn",
     "pull": "aotc.tools.pulling",
     "push": "aotc.tools.pushing",
+    "reproduce": "aotc.tools.reproduce.rebuilding",
     "to_json": "aotc.spec.json",
     "verify": "aotc.trust.gate",
     "write_page": "aotc.report.html.artifact_page",

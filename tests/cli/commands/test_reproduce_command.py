@@ -16,10 +16,16 @@ from repository import TOOLCHAIN
 
 from aotc import verify
 from aotc.host.probe import probe
+from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.json_schema import schema_of
 from aotc.spec.reproduction import ReproduceReport
 from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
+from aotc.trust.signers import own_anchors
+from aotc.trust.statements import sign
+from aotc.trust.statements import verify as verify_statement
 
+KIND = KINDS["provenance"].predicate_type
 LESSER = "sse4_1 sse4_2"
 POLICY = """\
 schema: aotc.trust/1
@@ -194,8 +200,27 @@ def test_an_artifact_that_does_not_tell_enough(aotc: Command) -> None:
     assert refused["found"].startswith("its provenance: ")
 
 
+@pytest.mark.parametrize("python", [3, "3.11/../../x", "--help"])
+def test_provenance_of_another_form(aotc: Command, python: object) -> None:
+    """What it records becomes words of commands, and names of programs."""
+    bundle = aotc.folder / "plain.aotc" / "attestations" / "provenance.sigstore.json"
+    release = load_private(aotc.folder / "release.pem")
+    anchors = own_anchors(release, "the release's")
+    found = verify_statement(bundle.read_bytes(), anchors, predicate_type=KIND)
+    found.predicate["buildDefinition"]["internalParameters"]["python"] = python
+    bundle.write_bytes(sign(KIND, found.predicate, found.subjects, release))
+    refused = aotc("reproduce", "plain.aotc", *MODEL, *TRUSTED).refused("AOTC-I232", 3)
+    assert refused["found"].startswith("its provenance has another form")
+
+
+def test_the_artifact_is_not_replaced_by_its_rebuild(aotc: Command) -> None:
+    words = ("reproduce", "plain.aotc", *MODEL, *TRUSTED, "-o", "./plain.aotc", "--force")
+    refused = aotc(*words).refused("AOTC-I017", 3)
+    assert refused["what"] == "the artifact would be replaced by what is compared with it"
+
+
 def test_nothing_is_replaced_without_force(aotc: Command) -> None:
-    words = ("reproduce", "plain.aotc", *MODEL, *TRUSTED, "-o", "plain.aotc")
+    words = ("reproduce", "plain.aotc", *MODEL, *TRUSTED, "-o", "fixed.aotc")
     aotc(*words).refused("AOTC-I017", 3)
     unknown = aotc("reproduce", "plain.aotc", *MODEL, "--installer", "conda")
     unknown.refused("AOTC-I027", 2)

@@ -20,12 +20,14 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
 from aotc.pipeline.reuse import source_digest, sources_digest
+from aotc.spec.answers import SameCalls
 from aotc.spec.codec import decode
+from aotc.spec.evidence import Comparison, OutputError
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.profile import Profile
-from aotc.spec.target import Target
-from aotc.tools.reproduce.rebuilding import _rebuilt
+from aotc.spec.target import CustomOps, Target
+from aotc.tools.reproduce.rebuilding import _are_same, _rebuilt
 from aotc.tools.reproduce.recorded import (
     MEASURED,
     GivenAgain,
@@ -82,7 +84,6 @@ def recorded(manifest: Manifest) -> Callable[..., RecordedBuild]:
         return RecordedBuild(
             artifact_id="0" * 64,
             manifest=manifest,
-            model="linear.onnx",
             target=Target(schema="aotc.target/1", name="host"),
             python=platform.python_version(),
             implementation=platform.python_implementation().lower(),
@@ -151,6 +152,15 @@ def test_a_wheel_that_is_gone(
     assert kept(tmp_path) == []
     words = RecordedPackage(name="--pre", version="1")
     refused("AOTC-I231", lambda: made(recorded(words)))
+
+
+def test_a_package_without_a_recorded_digest_is_told(
+    offline: Path, recorded: Callable[..., RecordedBuild]
+) -> None:
+    made_wheel(offline, "telluride", code=CODE)
+    found = made(recorded(RecordedPackage(name="telluride", version="1.32.99")))
+    assert [each.what for each in found.lacking] == ["package telluride"]
+    assert [each.same for each in found.about.packages] == [None]
 
 
 def test_other_files_under_the_recorded_version(
@@ -340,6 +350,28 @@ def test_variants_for_other_cpus_alone(recorded: Callable[..., RecordedBuild]) -
         lambda: foresee(replace(build, manifest=replace(build.manifest, variants=only))),
     )
     assert (error.where, error.expected) == ("native", "avx9")
+
+
+def test_a_library_out_of_the_artifact_is_told(recorded: Callable[..., RecordedBuild]) -> None:
+    """That it is the same says nothing, as it is the artifact's own."""
+    here = probe(gpus=False)
+    host = {"os": here.os, "architecture": here.architecture, "isa": " ".join(here.isa or ())}
+    build = replace(recorded(host=host), target=here)
+    library = CustomOps(name="ops.so", sha256="0" * 64, size=1, path="custom_ops/ops.so")
+    variants = tuple(
+        replace(each, requirements=replace(each.requirements, custom_ops=(library,)))
+        for each in build.manifest.variants
+    )
+    build = replace(build, manifest=replace(build.manifest, variants=variants))
+    assert "library of custom operators ops.so" in [each.what for each in foresee(build).rows]
+
+
+def test_answers_that_were_not_compared_are_not_the_same() -> None:
+    assert not _are_same(SameCalls(how="ran"))
+    error = OutputError(output="o", max_abs=0.0, max_rel=0.0)
+    calls = (Comparison(fixture="f", sizes={}, outputs=(error,)),)
+    assert _are_same(SameCalls(how="ran", calls=calls))
+    assert not _are_same(SameCalls(how="ran", calls=calls, left_out=("g: refused",)))
 
 
 def test_a_build_that_is_refused(recorded: Callable[..., RecordedBuild], tmp_path: Path) -> None:

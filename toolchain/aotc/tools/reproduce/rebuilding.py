@@ -43,7 +43,7 @@ from aotc.spec.reproduction import (
 )
 from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.variant import Variant
-from aotc.spec.versions import artifact_path
+from aotc.spec.versions import artifact_name
 from aotc.tools.diff.artifacts import diff
 from aotc.tools.diff.opened_artifact import changes_of
 from aotc.tools.reproduce.recorded import (
@@ -62,11 +62,17 @@ from aotc.tools.reproduce.recorded_environment import (
     started,
 )
 from aotc.trust import key_files
-from aotc.trust.attesting import add_statement, attesting_trust, check_can_add, signer_tag
+from aotc.trust.attesting import (
+    add_statement,
+    attested_place,
+    attesting_trust,
+    check_can_add,
+    signer_tag,
+)
 from aotc.trust.container import Container, FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
 from aotc.trust.key_loading import load_private
-from aotc.trust.opening import open_container
+from aotc.trust.opening import identified, open_container
 from aotc.trust.policy.host_trust import resolve
 from aotc.trust.provenance import build_label, describe_host
 from aotc.trust.signers import own_anchors, own_key
@@ -121,11 +127,19 @@ def reproduce(
     and what reading a model does.
     """
     begun = time.monotonic()
-    place, reporter = artifact_path(artifact), Reporter(progress)
+    # Of a reference the digest that its tag has now: what is attested is what was built again.
+    place, reporter = attested_place(artifact), Reporter(progress)
     source = Path(model)
     label = build_label(builder_id)
     if signer is not None:
         check_can_add(place, _file_stem(signer), force=True)
+    if output is not None and place.resolve() == Path(output).resolve():
+        raise AotcError(
+            "AOTC-I017",
+            "the artifact would be replaced by what is compared with it",
+            where=str(output),
+            fix="Choose another output with -o.",
+        )
     kept = Output(Path(output), source, force=force) if output is not None else None
     if kept is not None:
         # Nobody keeps the key that signs the rebuild.
@@ -171,7 +185,7 @@ def reproduce(
         reporter.begin("compare")
         report = _compared(
             ReproduceReport(
-                artifact=str(place),
+                artifact=artifact_name(place),
                 artifact_id=authentic.id,
                 name=authentic.manifest.name,
                 model=str(model),
@@ -208,7 +222,7 @@ def _require_other(signer: Signer | Sealer, authentic: AuthenticArtifact, place:
         raise AotcError(
             "AOTC-I240",
             "the key that would attest the reproduction signed the artifact itself",
-            where=str(place),
+            where=artifact_name(place),
             expected="a key of somebody else",
             found=f"key {signer_tag(signer)}",
         )
@@ -291,15 +305,15 @@ def _compared(
     variants = tuple(_variants(before, after, compared))
     kept = {each.name for each in variants if each.outcome in ("identical", "equal")}
     files = tuple(_files(both, foreseen, kept))
-    outcome: Outcome = "different"
-    if answers.how != "none" and all(error.passed for _, error in answers.worst()):
-        outcome = "same-answers"
-        if (
-            kept.union(foreseen.variants).issuperset(each.name for each in before.variants)
-            and all(each.stated for each in files)
-            and _rest(before, foreseen) == _rest(after, foreseen)
-        ):
-            outcome = "in-part"
+    in_part = (
+        kept.union(foreseen.variants).issuperset(each.name for each in before.variants)
+        and all(each.stated for each in files)
+        and _rest(before, foreseen) == _rest(after, foreseen)
+    )
+    same = _are_same(answers)
+    outcome: Outcome = "same-answers" if same else "different"
+    if in_part and (same or not before.fixtures):
+        outcome = "in-part"
     return replace(
         report,
         outcome=outcome,
@@ -309,6 +323,12 @@ def _compared(
         answers=answers,
         diff=compared,
     )
+
+
+def _are_same(answers: SameCalls) -> bool:
+    """Whether answers were compared, to all inputs that there are, and are the same."""
+    worst = answers.worst()
+    return bool(worst) and not answers.left_out and all(error.passed for _, error in worst)
 
 
 def _by_area(both: _Both) -> DiffReport:
@@ -475,6 +495,16 @@ def _attested(
     place: Path, report: ReproduceReport, signer: Signer | Sealer, builder: str
 ) -> AttestReport:
     assert report.outcome != "different"
+    with open_container(place) as container:
+        _, now = identified(container, place)
+    if now != report.artifact_id:
+        raise AotcError(
+            "AOTC-G005",
+            "the artifact was replaced while it was built again",
+            where=artifact_name(place),
+            expected=report.artifact_id,
+            found=now,
+        )
     predicate = Reproduction(
         artifact=ArtifactName(name=report.name, id=report.artifact_id),
         outcome=report.outcome,

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,6 +29,7 @@ from aotc.spec.profile import profile_of
 from aotc.spec.profile_files import builtin_targets, load_target
 from aotc.spec.reproduction import NotReproduced
 from aotc.spec.target import Target
+from aotc.spec.versions import artifact_name
 from aotc.trust import dsse, statements
 from aotc.trust.container import Container
 from aotc.trust.gate import AuthenticArtifact
@@ -62,7 +64,6 @@ class RecordedBuild:
 
     artifact_id: str
     manifest: Manifest
-    model: str
     target: Target
     options: Mapping[str, Json] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +112,7 @@ def _untold(path: Path, why: str) -> AotcError:
     return AotcError(
         "AOTC-I232",
         "the artifact does not record all that building it again needs",
-        where=str(path),
+        where=artifact_name(path),
         found=why,
     )
 
@@ -121,20 +122,24 @@ def _recorded(predicate: Json, authentic: AuthenticArtifact, path: Path) -> Reco
     if definition["buildType"] != BUILD_TYPE:
         raise _untold(path, "it was merged from others, which can be built again one by one")
     stated, internal = definition["externalParameters"], definition["internalParameters"]
-    environment = internal["environment"]
-    options = stated["options"]
+    environment, options = internal["environment"], stated["options"]
+    if not isinstance(options, dict) or not isinstance(internal["host"], dict):
+        raise TypeError
     if "source" in options:
         raise _untold(path, "its model was a module in the memory of a program")
     manifest = authentic.manifest
-    task = profile_of(manifest).gates.task
-    if task is not None and task.runs_code:
+    profile = profile_of(manifest)
+    if profile.gates.task is not None and profile.gates.task.runs_code:
         raise _untold(path, "its gates run a function of the user's")
+    known = {each.name for each in manifest.custom_ops}
+    for spec in profile.custom_ops:
+        if spec.library not in known or Path(spec.library).name != spec.library:
+            raise _untold(path, f"it has no digest of the custom operators {spec.library!r}")
     dependencies = definition["resolvedDependencies"]
     aotc = next(each for each in dependencies if each["annotations"]["role"] == "toolchain")
     return RecordedBuild(
         artifact_id=authentic.id,
         manifest=manifest,
-        model=stated["model"],
         target=_target(stated["target"].get("described"), manifest, path),
         options=options,
         given={
@@ -143,16 +148,23 @@ def _recorded(predicate: Json, authentic: AuthenticArtifact, path: Path) -> Reco
             if each["annotations"]["role"] == "given"
         },
         host=internal["host"],
-        python=internal["python"],
-        implementation=environment["implementation"],
-        aotc=aotc["annotations"]["version"],
-        aotc_sha256=aotc["digest"]["sha256"],
+        python=_word(internal["python"]),
+        implementation=_word(environment["implementation"]),
+        aotc=_word(aotc["annotations"]["version"]),
+        aotc_sha256=_word(aotc["digest"]["sha256"]),
         aotc_form="release" if environment["aotc"] == "release" else "checkout",
         packages=tuple(
             decode(RecordedPackage, each, path=f"packages[{index}]")
             for index, each in enumerate(environment["packages"])
         ),
     )
+
+
+def _word(value: Json) -> str:
+    """A text that may be a word of a command, or in the name of a program; raises TypeError."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99}", value):
+        return value
+    raise TypeError
 
 
 def _target(described: Json, manifest: Manifest, path: Path) -> Target:
@@ -228,6 +240,12 @@ def foresee(recorded: RecordedBuild) -> Foreseen:
         why = "it was measured; the recorded profile states what was chosen, which is built"
         what = "the choice of --tune or precision auto"
         rows.append(NotReproduced(what=what, why=why))
+    why = "it ships with the artifact, from which it is taken: where it comes from is not shown"
+    rows += [
+        NotReproduced(what=f"library of custom operators {each.name}", why=why)
+        for each in manifest.custom_ops
+        if each.path is not None
+    ]
     return Foreseen(rows=tuple(rows), variants=frozenset(native), golden=golden)
 
 
@@ -293,14 +311,14 @@ def give_again(
     shipped = {each.name: each for each in recorded.manifest.custom_ops}
     custom_ops = []
     for spec in profile.get("custom_ops", ()):
-        each = shipped.get(spec["library"])
-        if each is not None and each.path is not None:
+        each = shipped[spec["library"]]
+        if each.path is not None:
             copy_files(container, recorded.manifest, (each.path,), work / "shipped")
             library = work / "shipped" / each.path
             if library.name != each.name:
                 library = library.rename(library.with_name(each.name))
         else:
-            library = _same_library(spec["library"], each.sha256 if each else "", place)
+            library = _same_library(spec["library"], each.sha256, place)
         spec["library"] = str(library)
         custom_ops.append(str(library))
     return GivenAgain(

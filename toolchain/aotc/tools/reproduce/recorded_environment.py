@@ -204,7 +204,13 @@ def _made(recorded: RecordedBuild, installer: Installer, aotc: Path | None) -> M
             raise
         if not known.reused:
             write_atomically(folder / _DONE, canonical_json(encode(known)))
-    return MadeEnvironment(about=known, python=str(folder / PYTHON))
+    why = "no digest of its files is recorded, so what the index has is taken"
+    lacking = tuple(
+        NotReproduced(what=f"package {each.name}", why=why)
+        for each in known.packages
+        if each.same is None
+    )
+    return MadeEnvironment(about=known, python=str(folder / PYTHON), lacking=lacking)
 
 
 def _known(folder: Path) -> BuildEnvironment | None:
