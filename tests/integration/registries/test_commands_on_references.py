@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from artifact_builder import build_artifact
 from built_artifact import BuiltArtifact
 from file_bytes import contents_of
 from registries import docker_registry
@@ -16,6 +17,8 @@ from registries import docker_registry
 import aotc
 from aotc.base.errors import AotcError
 from aotc.cli.main import main
+from aotc.trust import key_files
+from aotc.trust.key_loading import load_private
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,30 @@ def test_what_is_in_the_store_needs_no_registry(digits: BuiltArtifact, tmp_path:
         aotc.load(pushed.reference, key=digits.public_key).close()
     with aotc.load(pushed.reference, key=digits.public_key) as model:
         assert model.ready
+
+
+def test_a_tag_that_moves_is_attested_as_it_was(digits: BuiltArtifact, tmp_path: Path) -> None:
+    """What was built again, and not what the tag names by then."""
+    private, _ = key_files.generate(tmp_path / "second.pem")
+    second = load_private(private)
+    other = build_artifact(tmp_path / "other.aotc", second)
+    with docker_registry(tmp_path / "registry") as registry:
+        tag = f"oci://{registry.host}/shop/digits:1"
+        pushed = aotc.push(digits.path, tag)
+        report = aotc.reproduce(
+            tag,
+            digits.source,
+            trust=digits.public_key,
+            signer=second,
+            tell=lambda *_: aotc.push(other, tag) and None,
+        )
+        assert report.outcome == "identical"
+        assert report.artifact == tag.replace(":1", "@") + pushed.digest
+        assert report.attested is not None
+        assert report.attested.artifact == report.artifact
+        about = aotc.inspect(report.artifact).artifact
+    assert about is not None
+    assert any("built again" in each.summary for each in about.claims)
 
 
 def test_a_digest_of_something_else_is_refused(pushed: Pushed, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import platform
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from artifact_builder import build_artifact
@@ -41,7 +42,7 @@ from aotc.trust.container import FolderContainer
 from aotc.trust.key_loading import load_private
 from aotc.trust.provenance import contents_digest
 
-_WANTED = {
+_WANTED: dict[Literal["pip", "uv"] | None, str] = {
     None: "pip in this environment, or uv among the programs",
     "pip": "pip in this environment",
     "uv": "uv among the programs",
@@ -301,12 +302,11 @@ def test_nothing_to_make_it_with(
     monkeypatch.setattr("aotc.tools.reproduce.recorded_environment.find_spec", lambda _: None)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     package = RecordedPackage(name="telluride", version="1.32.99")
-    for named in (None, "pip", "uv"):
-        error = refused(
-            "AOTC-I191", lambda named=named: environment_of(recorded(package), installer=named)
-        )
+    for installer, wanted in _WANTED.items():
+        found = partial(environment_of, recorded(package), installer=installer)
+        error = refused("AOTC-I191", found)
         assert error.what == "there is nothing to make the recorded environment with"
-        assert error.expected == _WANTED[named]
+        assert error.expected == wanted
 
 
 def test_what_this_environment_lacks(recorded: Callable[..., RecordedBuild]) -> None:

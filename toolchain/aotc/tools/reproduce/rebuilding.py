@@ -299,8 +299,8 @@ def _compared(
 ) -> ReproduceReport:
     before, after = both.recorded.manifest, both.rebuilt.authentic.manifest
     if both.recorded.id == both.rebuilt.authentic.id:
-        same = (VariantRebuilt(name=each.name, outcome="identical") for each in before.variants)
-        return replace(report, variants=tuple(same))
+        every = (VariantRebuilt(name=each.name, outcome="identical") for each in before.variants)
+        return replace(report, variants=tuple(every))
     compared, answers = _by_area(both), _answers(both, work)
     variants = tuple(_variants(before, after, compared))
     kept = {each.name for each in variants if each.outcome in ("identical", "equal")}
