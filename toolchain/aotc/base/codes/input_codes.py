@@ -686,7 +686,7 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I231", "recorded package is not to be had", INPUT,
      "The index has no wheel of the version that the artifact records, for the recorded Python and this machine; it may have "
      "been removed from there. What pip or uv said is shown.",
-     "Give pip or uv a folder that has the wheel (PIP_FIND_LINKS, UV_FIND_LINKS) or an index that keeps it; or build in this "
+     "Give pip a folder that has the wheel (PIP_FIND_LINKS), or pip or uv an index that keeps it; or build in this "
      "environment, which is told as a difference: --here."),
     ("AOTC-I232", "artifact does not record how it is built again", INPUT,
      "Building an artifact again needs its provenance by one of its signers: environment, target and options. It is missing, "
