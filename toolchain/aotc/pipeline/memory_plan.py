@@ -140,7 +140,8 @@ def plan_job(request: Json) -> Json:
     """In a worker of its own: the plan of the variant that `request` describes.
 
     Beside what `observe_job` takes, `domain` is that of the variant, and `limit` bytes in use at
-    which the curve has a point, the first size that is above it.
+    which the curve has a point, the first size that is above it.  `seen` are bytes that were in
+    use, by fixture: by as much as a plan is below one of them, its sizes are above it earlier.
     """
     inputs = [decode(Value, item) for item in request["inputs"]]
     domain = decode(Domain, request["domain"])
@@ -190,7 +191,11 @@ def planned(
 
     curve = {tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}
     if request.get("limit") is not None and curve:
-        limit = request["limit"]
+        seen = request.get("seen", {})
+        below = [
+            seen[name] / peak for name, sizes, _ in calls if name in seen and (peak := at(sizes).peak)
+        ]
+        limit = request["limit"] / max([1.0, *below])
         if above := _first_above(domain, limit, lambda sizes: at(sizes).peak):
             curve[tuple(above.items())] = at(above).peak
     tried = {name: sizes for name, sizes, _ in calls}
@@ -368,7 +373,7 @@ def _between(domain: Domain, share: float) -> dict[str, int]:
 
 
 def _first_above(
-    domain: Domain, limit: int, peak_at: Callable[[Mapping[str, int]], int]
+    domain: Domain, limit: float, peak_at: Callable[[Mapping[str, int]], int]
 ) -> dict[str, int] | None:
     """The first sizes on that way whose peak is above `limit`; None: none, or the smallest ones."""
     low, high = 0, _STEPS

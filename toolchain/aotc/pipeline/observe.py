@@ -73,7 +73,12 @@ def planned_memory(
     if request is None:
         return None
     domain = lowered.partitioned.claimed.optimized.specialized.sizes
-    request |= {"domain": encode(domain), "limit": room_for_call(state, observed)}
+    seen = observed.at if observed is not None else ()
+    request |= {
+        "domain": encode(domain),
+        "limit": room_for_call(state, observed),
+        "seen": {each.fixture: each.activation_bytes for each in seen},
+    }
     value, why_not = _of_job("aotc.pipeline.memory_plan:plan_job", request, "plan", state)
     return PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
 
