@@ -192,16 +192,14 @@ def planned(
     curve = {tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}
     if request.get("limit") is not None and curve:
         seen = request.get("seen", {})
-        below = [
-            seen[name] / peak for name, sizes, _ in calls if name in seen and (peak := at(sizes).peak)
-        ]
-        limit = request["limit"] / max([1.0, *below])
+        tried = [(seen[name], at(sizes).peak) for name, sizes, _ in calls if name in seen]
+        limit = request["limit"] / max([1.0, *(most / plan for most, plan in tried if plan)])
         if above := _first_above(domain, limit, lambda sizes: at(sizes).peak):
             curve[tuple(above.items())] = at(above).peak
-    tried = {name: sizes for name, sizes, _ in calls}
-    wanted = [*tried.items()]
+    called = {name: sizes for name, sizes, _ in calls}
+    wanted = [*called.items()]
     corners = [domain.corner(which) for which in ("least", "opt", "max")] if domain.dims else []
-    wanted += [("", sizes) for sizes in corners if sizes not in tried.values()]
+    wanted += [("", sizes) for sizes in corners if sizes not in called.values()]
     largest = corners[-1] if corners else points[0]
     peak = at(largest)
     live, unknown = rules.live(graph, peak)

@@ -21,7 +21,8 @@ from aotc.spec.shapes import REPEATED
 
 # Sizes that are observed, those of the first fixtures: optimal, smallest, largest.
 _SIZES: Final = 4
-# Calls of mixed sizes; of all variants they take this share of the build's time at most.
+# Calls of mixed sizes; of all variants they end after this share of the build's time, but for a
+# few of each size.
 _CALLS: Final = 1000
 _SHARE_OF_TIME: Final = 0.05
 # What the process may take beside arenas, by its allocator and Python's, without being told.

@@ -27,8 +27,8 @@ _PLAN_NOTE = (
     "By the memory plan of the graph as it is loaded: what buffers, outputs and workspace ask for "
     "at once, at the node that is named; the arena's bytes in use for it, in whole chunks, beside "
     "what was observed of the same calls; what the arena takes; and what all values would take "
-    "beside the buffers that they share. Sizes that the values of inputs decide, as behind NonZero, "
-    "are those of the fixtures: other inputs may take more."
+    "beside the buffers that they share. Sizes that values decide, as behind NonZero, are those of "
+    "the fixtures: other inputs may take more."
 )
 _LIVE_NOTE = (
     "What is asked for at once at the largest size; a size that was not run has a figure so."
