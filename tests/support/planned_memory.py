@@ -59,6 +59,7 @@ def both_ways(
     relations: Sequence[Relation] = (),
     level: Optimization = "all",
     limit: int | None = None,
+    seen: Mapping[str, int] | None = None,
 ) -> BothWays:
     """Plan and observe `model`, with its weights in a file of `folder`.
 
@@ -90,6 +91,7 @@ def both_ways(
         "weights": str(folder),
         "model": str(path),
         "limit": limit,
+        "seen": seen or {},
     }
     before = Path.cwd()
     os.chdir(folder)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.pipeline.memory_budgets import calibration, judge_memory, plan_findings
 from aotc.spec.evidence import (
     ArenaStatistics,
@@ -104,6 +105,45 @@ def test_the_size_at_which_a_budget_is_exceeded_is_told() -> None:
 def test_what_was_observed_corrects_the_plan() -> None:
     (breach,), _ = judged(evidence(15 * MIB), peak_memory_bytes=114 * MIB)
     assert breach.found.startswith(f"{115 * MIB} bytes planned")
+
+
+def test_what_the_arena_keeps_beside_calls_counts() -> None:
+    found = evidence(10 * MIB)
+    assert found.memory is not None
+    grown = replace(LOADED, resident=125 * MIB)
+    found = replace(found, memory=replace(found.memory, after_largest=grown))
+    # A process that was seen to take 125 MiB with one call does not take 110 MiB.
+    (breach,), _ = judged(found, peak_memory_bytes=154 * MIB, concurrency=4)
+    assert breach.found.startswith(f"{155 * MIB} bytes planned")
+    assert not judged(found, peak_memory_bytes=155 * MIB, concurrency=4)[0]
+
+
+def test_one_call_that_was_measured_is_judged_by_that_alone() -> None:
+    found = evidence(10 * MIB, peak_memory_bytes=104 * MIB)
+    assert judged(found, peak_memory_bytes=105 * MIB) == ([], [])
+
+
+def test_calls_at_once_of_which_nothing_is_known_are_not_judged_in_silence() -> None:
+    why = "OpenVINO has memory of its own, which ONNX Runtime does not count"
+    found = VariantEvidence(
+        name="v",
+        memory=ObservedMemory(why_not=why, elsewhere=True),
+        planned=PlannedMemory(why_not="no nodes of the CPU provider", elsewhere=True),
+        device_bytes=MIB,
+    )
+    breaches, gates = judged(found, peak_memory_bytes=1, device_memory_bytes=2 * MIB, concurrency=4)
+    assert not breaches
+    assert [(gate.name, gate.status) for gate in gates] == [
+        ("budgets.peak_memory_bytes, planned", "not-judged"),
+        ("budgets.device_memory_bytes", "not-judged"),
+    ]
+    assert gates[0].measured == "not known of 4 calls at once: no nodes of the CPU provider"
+    uncounted = replace(evidence(MIB), memory=ObservedMemory(why_not="no library"))
+    (gate,) = judged(uncounted, peak_memory_bytes=1, concurrency=2)[1]
+    assert (gate.status, gate.measured) == (
+        "not-judged",
+        "not known of 2 calls at once: no library",
+    )
 
 
 def test_without_a_budget_or_a_plan_nothing_is_judged() -> None:

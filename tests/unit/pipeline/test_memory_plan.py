@@ -107,6 +107,14 @@ def test_the_curve_has_the_first_size_above_a_limit(tmp_path: Path) -> None:
     )
 
 
+def test_a_plan_that_is_below_what_was_seen_meets_a_limit_earlier(tmp_path: Path) -> None:
+    made = model([helper.make_node("Exp", ["x"], ["y"])], {"x": ["rows", 64]}, ["y"])
+    seen = {"max": 2 * 256 * 2000, "min": 256}
+    plan = both_ways(made, {"rows": (1, 2, 2000)}, tmp_path, limit=256 * 777, seen=seen).plan
+    above = [point for point in plan.curve if 2 * point.bytes > 256 * 777]
+    assert above[0].sizes == {"rows": 389}
+
+
 def random_model(seed: int) -> onnx.ModelProto:
     """Up to eleven nodes that repeat, join and cut, so that buffers have many sizes."""
     draw = random.Random(seed)

@@ -82,6 +82,13 @@ def test_the_curve_is_bars_by_size() -> None:
     assert found.rows == [("seq=8", 2000, "2.0 kB")]
 
 
+def test_a_curve_says_that_more_was_observed_than_planned() -> None:
+    plan = PlannedMemory(at=(RUN,), curve=(CurvePoint(sizes={"seq": 8}, bytes=2000),))
+    title = "planned memory of portable, by size"
+    assert title in sheet(plan, observed=5120)
+    assert f"{title} (up to 25% more was observed)" in sheet(plan, observed=6400)
+
+
 def test_why_there_is_no_plan_is_told() -> None:
     found = sheet(PlannedMemory(why_not="no run"))
     assert list(found) == ["memory not planned"]

@@ -77,29 +77,47 @@ def judge_memory(proven: Sequence[ProvenModel], state: BuildState) -> list[AotcE
 def room_for_call(state: BuildState, observed: ObservedMemory | None) -> int | None:
     """What a budget of memory leaves to each of the calls at once; None: there is no limit."""
     budgets = state.context.profile.budgets
-    if budgets.peak_memory_bytes is None or observed is None or observed.after_load is None:
+    held = _held(observed)
+    if budgets.peak_memory_bytes is None or held is None:
         return None
-    left = budgets.peak_memory_bytes - observed.after_load.resident
-    return max(left, 0) // budgets.concurrency
+    return max(budgets.peak_memory_bytes - held, 0) // budgets.concurrency
 
 
 def process_bytes(variant: VariantEvidence, peak: int, calls: int) -> int | None:
-    """What a process takes with so many calls at once, each with the planned `peak`."""
-    memory = variant.memory
-    if variant.planned is None or memory is None or memory.after_load is None:
+    """What a process takes with so many calls at once, each with the planned `peak`.
+
+    It is never less than it was seen to take after calls of the largest size.
+    """
+    held = _held(variant.memory)
+    if variant.planned is None or held is None:
         return None
-    return memory.after_load.resident + round(calls * calibration(variant) * peak)
+    return held + round(calls * calibration(variant) * peak)
+
+
+def _held(observed: ObservedMemory | None) -> int | None:
+    """What a process holds beside what calls have in use at once; None: not known.
+
+    Once it is loaded, or more: an arena keeps what the first calls of a size touched, and later
+    ones with their pattern take other places of it.
+    """
+    if observed is None or observed.after_load is None:
+        return None
+    held = observed.after_load.resident
+    if observed.after_largest is not None:
+        used = max((found.activation_bytes for found in observed.at), default=0)
+        held = max(held, observed.after_largest.resident - used)
+    return held
 
 
 def _process(variant: VariantEvidence, budgets: Budgets, places: DocumentPlaces) -> Judged | None:
     limit, calls, plan = budgets.peak_memory_bytes, budgets.concurrency, variant.planned
-    if limit is None or plan is None or not plan.at:
+    if limit is None:
         return None
-    largest = max(plan.at, key=lambda run: run.peak_bytes)
-    taken = process_bytes(variant, largest.peak_bytes, calls)
-    if taken is None:
-        return None
-    if calls == 1 and taken <= limit:
+    largest = max(plan.at, key=lambda run: run.peak_bytes, default=None) if plan else None
+    taken = process_bytes(variant, largest.peak_bytes, calls) if largest else None
+    if plan is None or largest is None or taken is None:
+        return _not_judged(variant, calls, "peak_memory_bytes", limit, places)
+    if calls == 1 and (taken <= limit or (variant.peak_memory_bytes and largest.fixture)):
         # The peak that was measured has a gate of its own.
         return None
     at = f"{taken} bytes planned with {_calls(calls)} of {_sizes(largest.sizes)}"
@@ -144,6 +162,8 @@ def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judg
         )
     at = variant.memory.at if variant.memory is not None else ()
     each = max((found.device_activation_bytes or 0 for found in at), default=0)
+    if calls > 1 and not each and variant.device_bytes <= limit:
+        return _not_judged(variant, calls, "device_memory_bytes", limit, places)
     taken = variant.device_bytes + (calls - 1) * each
     return _judged(
         "AOTC-M009",
@@ -170,7 +190,7 @@ def _judged(
     where, place = f"variant {variant.name}", places.of(f"budgets.{field}")
     expected = f"<= {limit} bytes"
     gate = Gate(
-        name=f"budgets.{field}, planned" if field == "peak_memory_bytes" else f"budgets.{field}",
+        name=_gate_name(field),
         subject=where,
         status="failed" if taken > limit else "passed",
         limit=expected,
@@ -183,6 +203,29 @@ def _judged(
             AotcError(code, what, where=where, expected=expected, found=found, place=place)
         )
     return Judged(gates=(gate,), breaches=tuple(breaches))
+
+
+def _not_judged(
+    variant: VariantEvidence, calls: int, field: str, limit: int, places: DocumentPlaces
+) -> Judged | None:
+    """The gate of several calls at once of which nothing is known; one call was measured."""
+    if calls == 1:
+        return None
+    memory, plan = variant.memory, variant.planned
+    why = (plan.why_not if plan else "") or (memory.why_not if memory else "")
+    gate = Gate(
+        name=_gate_name(field),
+        subject=f"variant {variant.name}",
+        status="not-judged",
+        limit=f"<= {limit} bytes",
+        measured=f"not known of {_calls(calls)}: {why or 'nothing was observed'}",
+        place=places.of(f"budgets.{field}"),
+    )
+    return Judged(gates=(gate,), breaches=())
+
+
+def _gate_name(field: str) -> str:
+    return f"budgets.{field}, planned" if field == "peak_memory_bytes" else f"budgets.{field}"
 
 
 def _calls(count: int) -> str:

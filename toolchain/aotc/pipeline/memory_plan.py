@@ -140,7 +140,8 @@ def plan_job(request: Json) -> Json:
     """In a worker of its own: the plan of the variant that `request` describes.
 
     Beside what `observe_job` takes, `domain` is that of the variant, and `limit` bytes in use at
-    which the curve has a point, the first size that is above it.
+    which the curve has a point, the first size that is above it.  `seen` are bytes that were in
+    use, by fixture: by as much as a plan is below one of them, its sizes are above it earlier.
     """
     inputs = [decode(Value, item) for item in request["inputs"]]
     domain = decode(Domain, request["domain"])
@@ -190,13 +191,15 @@ def planned(
 
     curve = {tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}
     if request.get("limit") is not None and curve:
-        limit = request["limit"]
+        seen = request.get("seen", {})
+        tried = [(seen[name], at(sizes).peak) for name, sizes, _ in calls if name in seen]
+        limit = request["limit"] / max([1.0, *(most / plan for most, plan in tried if plan)])
         if above := _first_above(domain, limit, lambda sizes: at(sizes).peak):
             curve[tuple(above.items())] = at(above).peak
-    tried = {name: sizes for name, sizes, _ in calls}
-    wanted = [*tried.items()]
+    called = {name: sizes for name, sizes, _ in calls}
+    wanted = [*called.items()]
     corners = [domain.corner(which) for which in ("least", "opt", "max")] if domain.dims else []
-    wanted += [("", sizes) for sizes in corners if sizes not in tried.values()]
+    wanted += [("", sizes) for sizes in corners if sizes not in called.values()]
     largest = corners[-1] if corners else points[0]
     peak = at(largest)
     live, unknown = rules.live(graph, peak)
@@ -368,7 +371,7 @@ def _between(domain: Domain, share: float) -> dict[str, int]:
 
 
 def _first_above(
-    domain: Domain, limit: int, peak_at: Callable[[Mapping[str, int]], int]
+    domain: Domain, limit: float, peak_at: Callable[[Mapping[str, int]], int]
 ) -> dict[str, int] | None:
     """The first sizes on that way whose peak is above `limit`; None: none, or the smallest ones."""
     low, high = 0, _STEPS

@@ -21,7 +21,8 @@ from aotc.spec.shapes import REPEATED
 
 # Sizes that are observed, those of the first fixtures: optimal, smallest, largest.
 _SIZES: Final = 4
-# Calls of mixed sizes; of all variants they take this share of the build's time at most.
+# Calls of mixed sizes; of all variants they end after this share of the build's time, but for a
+# few of each size.
 _CALLS: Final = 1000
 _SHARE_OF_TIME: Final = 0.05
 # What the process may take beside arenas, by its allocator and Python's, without being told.
@@ -73,7 +74,12 @@ def planned_memory(
     if request is None:
         return None
     domain = lowered.partitioned.claimed.optimized.specialized.sizes
-    request |= {"domain": encode(domain), "limit": room_for_call(state, observed)}
+    seen = observed.at if observed is not None else ()
+    request |= {
+        "domain": encode(domain),
+        "limit": room_for_call(state, observed),
+        "seen": {each.fixture: each.activation_bytes for each in seen},
+    }
     value, why_not = _of_job("aotc.pipeline.memory_plan:plan_job", request, "plan", state)
     return PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
 

@@ -33,8 +33,8 @@ from aotc.spec.payload import Value
 from aotc.spec.shapes import Padding
 from aotc.spec.variant import LEVEL_NAMES, SessionSpec
 
-# Calls of one size: the second has a memory pattern, and the third shows whether it stays so.
-_CALLS: Final = 3
+# Calls of one size: the second has a memory pattern.  Whether it stays so, mixed calls show.
+_CALLS: Final = 2
 # Threads that spin while they wait take time, and no memory.
 _SPINNING: Final = "session.intra_op.allow_spinning"
 # Order of mixed calls, which is the same each time.
@@ -89,10 +89,10 @@ def observe_memory(
 ) -> ObservedMemory:
     """Observe sessions of `model` in this process: one for each of `calls`, the largest first.
 
-    With `mixed_calls`, so many calls of all sizes in turn follow in one more session, or as many as
-    `seconds` allow.  The session is as by `create_session`, whose arguments have these names; no
-    graph is captured.  Where ONNX Runtime counts nothing, the record says why, and has the memory
-    of the process alone.  Raises AOTC-P004 if a provider is missing.
+    With `mixed_calls`, so many calls of all sizes in turn follow in the session of the largest, or
+    as many as `seconds` allow.  The session is as by `create_session`, whose arguments have these
+    names; no graph is captured.  Where ONNX Runtime counts nothing, the record says why, and no
+    more.  Raises AOTC-P004 if a provider is missing.
     """
     version = str(import_onnxruntime().__version__)
     if apart := [name for name in providers if name not in COUNTED]:
@@ -117,12 +117,11 @@ def observe_memory(
             loaded = resident_memory()
             observed[first.fixture] = _at_sizes(session, first, outputs)
             largest, peak = resident_memory(), peak_memory_bytes()
+            if mixed_calls:
+                mixed = _mixed(session, [first, *others], outputs, mixed_calls, seconds)
         for call in others:
             with opener() as session:
                 observed[call.fixture] = _at_sizes(session, call, outputs)
-        if mixed_calls:
-            with opener() as session:
-                mixed = _mixed(session, calls, outputs, mixed_calls, seconds)
     except NotCountedError as error:
         return ObservedMemory(onnxruntime=version, why_not=" ".join(str(error).split())[:500])
     return ObservedMemory(
@@ -168,21 +167,23 @@ def _mixed(
     planned: int,
     seconds: float,
 ) -> MixedCalls:
-    """Calls of all sizes in a random order, after a first round of two calls of each.
+    """Rounds of all sizes, each in a random order, after a first one of two calls of each.
 
-    As many follow as there is time for, and at least as many as the first round has.
+    Those of the first of `calls`, which takes the most time, were made already.  As many follow as
+    there is time for, and at least one of each.
     """
     end = time.monotonic() + seconds
-    for call in [*calls, *calls]:
+    for call in [*calls[1:], *calls[1:]]:
         session.run(call.inputs, outputs)
     made = 2 * len(calls)
     first, first_resident = session.arenas(), resident_memory()
     taken, grown = _total(first), None
     order = np.random.default_rng(_SEED)
-    least = 2 * made
+    least = made + len(calls)
+    turn: list[int] = []
     while made < planned and (made < least or time.monotonic() < end):
-        call = calls[int(order.integers(len(calls)))]
-        session.run(call.inputs, outputs)
+        turn = turn or order.permutation(len(calls)).tolist()
+        session.run(calls[turn.pop()].inputs, outputs)
         made += 1
         if (now := _total(session.arenas())) > taken:
             taken, grown = now, made

@@ -432,7 +432,7 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Ask for a lower precision, build on a host that can run the variant, or remove budgets.speedup."),
     ("AOTC-M008", "planned memory exceeds its budget", NO,
      "By the memory plan of a variant, corrected by what was observed, its process takes more than "
-     "budgets.peak_memory_bytes: what it holds once it is loaded, and what calls of the largest size need, as many at "
+     "budgets.peak_memory_bytes: what it holds beside calls, and what calls of the largest size need, as many at "
      "once as budgets.concurrency says. The message has the size at which that begins.",
      "Raise the budget, lower the largest size or budgets.concurrency, or choose a smaller precision."),
     ("AOTC-M009", "device memory exceeds its budget", NO,
@@ -444,8 +444,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "kernel needs room of which the plan knows nothing.",
      "Budgets are judged with the plan multiplied by that. Tell us which operator stands at the peak."),
     ("AOTC-M011", "no memory plan", FINDING,
-     "Which memory calls take could not be planned: nodes run on other providers than ONNX Runtime's CPU provider, or "
-     "the graph as it is loaded could not be read. The message says which.",
+     "Which memory calls take could not be planned, although the CPU provider runs all nodes: the message says why. "
+     "Nodes of other providers have no plan either, which 'aotc inspect' says.",
      "Read what was observed at build ('aotc inspect'), which has the sizes of the fixtures alone."),
     ("AOTC-M012", "a memory budget is below the weights", NO,
      "budgets.device_memory_bytes is less than the weights of a variant: no size of a call can meet it.",

@@ -27,7 +27,8 @@ _PLAN_NOTE = (
     "By the memory plan of the graph as it is loaded: what buffers, outputs and workspace ask for "
     "at once, at the node that is named; the arena's bytes in use for it, in whole chunks, beside "
     "what was observed of the same calls; what the arena takes; and what all values would take "
-    "beside the buffers that they share."
+    "beside the buffers that they share. Sizes that values decide, as behind NonZero, are those of "
+    "the fixtures: other inputs may take more."
 )
 _LIVE_NOTE = (
     "What is asked for at once at the largest size; a size that was not run has a figure so."
@@ -45,7 +46,7 @@ def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
     rows = [(each, run) for each, plan in known for run in plan.at]
     curves = [
         Bars(
-            f"planned memory of {each.name}, by size",
+            f"planned memory of {each.name}, by size{_below(each)}",
             ("sizes", "bytes in use", ""),
             [(sizes_in_words(point.sizes), point.bytes, size(point.bytes)) for point in plan.curve],
         )
@@ -119,14 +120,26 @@ def _term(term: MemoryTerm) -> str:
 
 def _observed(row: tuple[VariantSummary, PlannedRun]) -> Any:
     """What was in use in the same calls, and by how much the plan is off; stands out if below."""
-    variant, run = row
-    at = variant.observed.at if variant.observed is not None else ()
-    seen = next((f.activation_bytes for f in at if run.fixture and f.fixture == run.fixture), None)
+    run, seen = row[1], _seen(row)
     if seen is None:
         return "-"
     off = (run.peak_bytes - seen) / seen if seen else 0.0
     text = f"{size(seen)} ({off:+.0%})"
     return noticed(text) if run.peak_bytes < seen else text
+
+
+def _below(variant: VariantSummary) -> str:
+    """By how much more was observed than planned, at the size where that is most; or nothing."""
+    runs = [(variant, run) for run in (variant.planned.at if variant.planned else ())]
+    over = max([(_seen(row) or 0) / row[1].peak_bytes for row in runs if row[1].peak_bytes] or [0])
+    return f" (up to {over - 1:.0%} more was observed)" if over > 1 else ""
+
+
+def _seen(row: tuple[VariantSummary, PlannedRun]) -> int | None:
+    """What was in use in calls of the size; None: they were not observed."""
+    variant, run = row
+    at = variant.observed.at if variant.observed is not None else ()
+    return next((f.activation_bytes for f in at if run.fixture and f.fixture == run.fixture), None)
 
 
 def _alive(row: tuple[VariantSummary, PlannedRun]) -> str:
