@@ -36,9 +36,9 @@ LINE := $(addprefix tests/integration/,answers/test_answers_of_artifacts.py \
 	$(addprefix building/test_,own_gate.py promises_kept.py reproducible.py tune.py) \
 	$(addprefix interop/test_,official_schemas.py ort_package.py securesystemslib.py) \
 	$(addprefix loading/test_,accepted_before.py bind.py carry.py load.py shape_routing.py) \
-	$(addprefix models/test_,checked_answers.py engine_models.py world_inputs.py) \
-	precision/test_integer_variants.py $(addprefix providers/test_,half_variants.py no_device.py) \
-	shapes/test_variants.py signing/test_attest.py trust/test_trust.py)
+	$(addprefix models/test_,checked_answers.py engine_models.py) \
+	precision/test_integer_variants.py providers/test_no_device.py \
+	signing/test_attest.py trust/test_trust.py)
 # pytest takes files of a folder that it ignores for ignored, so the folders are named.
 QUICK := $(filter-out tests/integration/ tests/gpu/ tests/sources/ tests/fleet/,$(wildcard tests/*/))
 

@@ -10,10 +10,11 @@ import subprocess
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -132,12 +133,22 @@ def cutting_proxy(host: str, *cuts: int | None) -> Iterator[str]:
             pump(client, registry, limit)
             back.join()
 
+    # Called by the one thread that accepts, so in the order in which clients come.
+    with listening(lambda client: partial(serve, client, left.pop(0) if left else None)) as there:
+        yield there
+
+
+@contextmanager
+def listening(
+    answering: Callable[[socket.socket], Callable[[], object]],
+) -> Iterator[str]:
+    """Yields a host on loopback; each client gets a thread, which does what `answering` returns."""
+
     def accept() -> None:
         with suppress(OSError):
             while True:
                 client, _ = server.accept()
-                limit = left.pop(0) if left else None
-                threading.Thread(target=serve, args=(client, limit), daemon=True).start()
+                threading.Thread(target=answering(client), daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepting = threading.Thread(target=accept)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-import subprocess
-import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fetched_wheels import fetch_wheels
 from repository import ROOT
 
 _LOCK = ROOT / "requirements" / "server-schemas.lock"
@@ -30,19 +29,8 @@ _MODELS = "kserve/models"
 def server_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the content of both wheels."""
     folder = tmp_path_factory.mktemp("server-packages")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-            *("--retries", "1", "--no-deps", "--only-binary", ":all:", "--require-hashes"),
-            *("--dest", str(folder), "--requirement", str(_LOCK)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        pytest.skip(f"pip reaches no index with the schemas of Triton and KServe: {lines[-1:]}")
+    pinned = ("--no-deps", "--require-hashes", "--requirement", str(_LOCK))
+    fetch_wheels(folder, "the schemas of Triton and KServe", *pinned)
     for wheel in folder.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)

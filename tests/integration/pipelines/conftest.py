@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fetched_wheels import fetch_wheels
 from repository import ROOT
 
 LOCK = ROOT / "requirements" / "dev.lock"
@@ -26,19 +26,7 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     pins.write_text("\n".join(re.findall(r"^[A-Za-z0-9_.-]+==[^ ;]+", text, re.MULTILINE)))
 
     def fetch(*requirements: str) -> Path:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"),
-                *("--disable-pip-version-check", "--retries", "1", "--dest", str(folder)),
-                *("--constraint", str(pins), *requirements),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            pytest.skip(f"pip reaches no index with {' '.join(requirements)}: {lines[-1:]}")
+        fetch_wheels(folder, " ".join(requirements), "--constraint", str(pins), *requirements)
         return folder
 
     return fetch

@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from referrers_registry import INDEX, Fault, ReferrersRegistry, referrers_registry
+from registries import listening
 from test_transfers import manifest, put
 
 from aotc.base.errors import AotcError
 from aotc.base.interruptions import uninterrupted
-from aotc.registry import connection, repository
+from aotc.registry import connection
 from aotc.registry.connection import Connection
 from aotc.registry.descriptors import MANIFEST, MAX_MANIFEST, Descriptor
 from aotc.registry.references import Reference, parse_reference
@@ -200,7 +202,7 @@ def test_a_blob_that_is_cut_goes_on_where_it_was(held: Held, pauses: list[float 
 def test_a_blob_may_be_cut_as_often_as_it_gets_on(
     held: Held, pauses: list[float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repository, "_PROGRESS", 200_000)
+    monkeypatch.setattr(connection, "PROGRESS", 200_000)
     held.does("GET .*/blobs/", cut_after=200_000)
     assert part(held.repository, held.blob, 0, len(BLOB)) == BLOB
     assert len(pauses) == len(BLOB) // 200_000
@@ -430,30 +432,19 @@ SLOWLY = 1000
 @contextmanager
 def slow_registry(told: Callable[[int], None] = lambda count: None) -> Iterator[str]:
     """Yields the host of one that sends a body of `SLOWLY` bytes one by one."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve(asking: socket.socket) -> None:
-            asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with asking, suppress(OSError):
-                asking.recv(1 << 16)
-                asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SLOWLY)
-                for count in range(SLOWLY):
-                    asking.sendall(b"x")
-                    told(count)
-                    threading.Event().wait(0.005)
+    def serve(asking: socket.socket) -> None:
+        asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with asking, suppress(OSError):
+            asking.recv(1 << 16)
+            asking.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % SLOWLY)
+            for count in range(SLOWLY):
+                asking.sendall(b"x")
+                told(count)
+                threading.Event().wait(0.005)
 
-        def accept() -> None:
-            with suppress(OSError):
-                while True:
-                    threading.Thread(target=serve, args=server.accept()[:1], daemon=True).start()
-
-        accepting = threading.Thread(target=accept)
-        accepting.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            accepting.join()
+    with listening(lambda client: partial(serve, client)) as host:
+        yield host
 
 
 @pytest.mark.parametrize("what", ["manifest", "blob"])

@@ -23,6 +23,7 @@ from aotc.base.files.reading import file_sha256, read_at_most
 from aotc.base.files.replacing import erase
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.files.writing import write_atomically
+from aotc.base.interruptions import uninterrupted
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.fleet.cells import HOST, Task, read_fleet
@@ -262,6 +263,7 @@ class _Finished:
             return replace(found, source=subject.stated, required=subject.required)
         return None
 
+    @uninterrupted
     def add(self, subject: Subject, found: UpgradedModel) -> None:
         """Keep what was found; where that cannot be written, a later call does it again.
 

@@ -45,6 +45,8 @@ CA_VARIABLE: Final = "AOTC_OCI_CA"
 
 ATTEMPTS: Final = 6
 """How often something is tried that fails for now."""
+PROGRESS: Final = 1 << 20
+"""A transfer that is cut after less than this, in bytes, is not making progress."""
 # To connect, or to send a block; and between two pieces of an answer; in seconds.
 _TIMEOUT: Final = (30.0, 60.0)
 _LONGEST_PAUSE: Final = 60.0

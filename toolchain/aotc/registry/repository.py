@@ -40,8 +40,6 @@ _MANIFESTS: Final = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 _RANGE: Final = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d+|\*)")
-# A transfer that is cut after less than this is not making progress.
-_PROGRESS: Final = 1 << 20
 _NO_REFERRERS: Final = b'{"manifests": []}'
 # How often an index of referrers is written anew because others write it, too.
 _MAX_TURNS: Final = 8
@@ -74,7 +72,8 @@ class BlobStream:
         Raises AOTC-I204 where the connection is cut again and again, and AOTC-I205 where the
         registry's blob has another size.
         """
-        from aotc.registry.connection import ATTEMPTS, Body, Cut, errors_as_reasons, pause, shown
+        from aotc.registry import connection
+        from aotc.registry.connection import Body, Cut, errors_as_reasons, pause, shown
 
         wanted = buffer[: self._end - self._at]
         while len(wanted):
@@ -96,9 +95,9 @@ class BlobStream:
                     self.close()
                 return count
             self.close()
-            self._cuts = 1 if self._progress >= _PROGRESS else self._cuts + 1
+            self._cuts = 1 if self._progress >= connection.PROGRESS else self._cuts + 1
             self._progress = 0
-            if self._cuts == ATTEMPTS:
+            if self._cuts == connection.ATTEMPTS:
                 raise reason or AotcError(
                     "AOTC-I204",
                     "The registry ends a blob early",

@@ -10,15 +10,13 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from aotc.base.errors import AotcError
-from aotc.registry.connection import ATTEMPTS, Connection, Cut, Part, pause
+from aotc.registry.connection import ATTEMPTS, PROGRESS, Connection, Cut, Part, pause
 
 # What is smaller is sent in one request fewer.
 _SMALL: Final = 4 << 20
 # Pieces for where a proxy takes no larger ones.
 _PIECE: Final = 16 << 20
 _RANGE: Final = re.compile(r"(?:bytes[ =])?0-(\d{1,18})")
-# An upload that is cut after less than this is not making progress.
-_PROGRESS: Final = 1 << 20
 
 
 def upload(
@@ -47,7 +45,7 @@ def upload(
                 sending.go_on()
             return sending.sent
         except Cut as cut:
-            if sending.at >= best + _PROGRESS:
+            if sending.at >= best + PROGRESS:
                 failures, best = 0, sending.at
             failures += 1
             if failures == ATTEMPTS:

@@ -42,7 +42,7 @@ _ROWS: Final = (
     ("store", "store", "List, prune and remove what is in a store."),
     ("pack", "pack", "Pack an artifact into one file."),
     ("unpack", "unpack", "Unpack an artifact into a folder."),
-    ("push", "push", "Push an artifact into a registry."),
+    ("push", "push", "Push an artifact into an OCI registry."),
     ("reproduce", "reproduce", "Build an artifact again from what it records, and compare."),
     ("merge", "merge", "Merge artifacts of one model, built on different hosts, into one."),
     ("export", "export", "Write a variant for software that opens it without aotc."),
