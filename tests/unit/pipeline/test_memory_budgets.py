@@ -304,7 +304,8 @@ def limited(found: VariantEvidence, **memory: Any) -> tuple[Any, list[AotcError]
     state: Any = SimpleNamespace(
         context=SimpleNamespace(profile=SimpleNamespace(budgets=Budgets()), places=NO_PLACES)
     )
-    kept, refused = with_planned_limits([Item(lowered=lowered, evidence=found)], state)  # type: ignore[list-item]
+    item: Any = Item(lowered=lowered, evidence=found)
+    kept, refused = with_planned_limits([item], state)
     return (kept[0].lowered.session.provider_options[CUDA] if kept else None), refused
 
 

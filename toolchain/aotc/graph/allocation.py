@@ -114,7 +114,7 @@ def values_on_gpu(nodes: Sequence[Node], given: Collection[str]) -> frozenset[st
 
     What is given is there if any kernel reads it there; weights may be in the host's as well.
     """
-    found = set()
+    found: set[str] = set()
     for node in nodes:
         if node.on_gpu:
             host = _READ_ON_HOST.get(node.op, ())
