@@ -14,12 +14,13 @@ from planned_memory import name_nodes
 from aotc.base.records import replace
 from aotc.graph.values import ort_type_to_value
 from aotc.pipeline import memory_plan
+from aotc.pipeline.observe import partition_copies
 from aotc.session.sessions import create_session
 from aotc.spec.codec import encode
 from aotc.spec.memory import PlannedDevice, PlannedMemory
 from aotc.spec.providers import CAPTURING, CPU
 from aotc.spec.shapes import Dim, Domain
-from aotc.spec.variant import SessionSpec
+from aotc.spec.variant import PartitionReport, SessionSpec, Transfer
 
 CUDA = CAPTURING.ort_name
 COLUMNS = 64
@@ -182,3 +183,32 @@ def test_control_flow_beside_a_gpu_is_not_planned(
     plan = planned(tmp_path, (10, 20), monkeypatch)
     assert plan.device is None
     assert (plan.elsewhere, "control flow" in plan.why_not) == (True, True)
+
+
+def test_copies_of_other_providers_are_those_of_the_partition() -> None:
+    def crossing_value(value: str, source: str, target: str, least: int | None) -> Transfer:
+        most = None if least is None else 8 * least
+        return Transfer(value=value, source=source, target=target, bytes=least, bytes_max=most)
+
+    report = PartitionReport(
+        origin="observed",
+        providers=(),
+        partitions=(),
+        alternations=2,
+        transfers=(
+            crossing_value("a", "OpenVINO", CPU, 100),
+            crossing_value("b", CPU, "OpenVINO", 40),
+            crossing_value("c", CPU, "OpenVINO", None),
+        ),
+    )
+    domain = Domain(dims={"batch": Dim(min=1, opt=1, max=8, origin="stated")})
+    assert [
+        (each.sizes, each.source, each.target, each.values, each.bytes, each.unknown)
+        for each in partition_copies(report, domain)
+    ] == [
+        ({"batch": 1}, "OpenVINO", CPU, 1, 100, 0),
+        ({"batch": 1}, CPU, "OpenVINO", 2, 40, 1),
+        ({"batch": 8}, "OpenVINO", CPU, 1, 800, 0),
+        ({"batch": 8}, CPU, "OpenVINO", 2, 320, 1),
+    ]
+    assert partition_copies(None, domain) == ()
