@@ -162,7 +162,7 @@ def figures(plan: PlannedMemory, seen: ObservedMemory) -> dict[str, Any]:
     device = plan.device
     there = {run.fixture: run for run in (device.at if device else ())}
     here = {run.fixture: run for run in plan.at}
-    sizes = {}
+    sizes: dict[str, dict[str, Any]] = {}
     for at in seen.at:
         sizes[at.fixture] = {"host": [here[at.fixture].peak_bytes, at.activation_bytes]}
         if at.device is not None and at.fixture in there:
@@ -179,7 +179,9 @@ def figures(plan: PlannedMemory, seen: ObservedMemory) -> dict[str, Any]:
         "why_not": plan.why_not or seen.why_not,
         "sizes": sizes,
         "weights": [device.weights_bytes, max(weights, default=0)] if device else [],
-        "captured": [[e.buffers_bytes, e.arena_bytes] for e in (device.captures if device else ())],
+        "captured_sizes": [
+            [e.buffers_bytes, e.arena_bytes] for e in (device.captures if device else ())
+        ],
         "copies": [
             [dict(e.sizes), e.source or "caller", e.target or "caller", e.values, e.bytes]
             for e in plan.copies
