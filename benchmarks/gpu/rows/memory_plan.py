@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +42,7 @@ SECONDS = 150
 OF = ("resnet50", "bert", "opt_step", "unet")
 BATCHES = (1, 4, 16)
 # Calls of all sizes in turn, in one session; and processes side by side.
-CALLS, AT_ONCE = 40, 4
+CALLS, AT_ONCE = 40, 6
 
 
 def run(run: Run) -> None:
@@ -56,6 +57,8 @@ def run(run: Run) -> None:
         if run.wants("memory_plan", f"{name}/{precision}")
     ]
 
+    run.out.mkdir(parents=True, exist_ok=True)
+
     def found(case: tuple[str, str, str]) -> dict[str, Any]:
         _, name, precision = case
         path = in_type(settings.model(name), precision)
@@ -64,6 +67,7 @@ def run(run: Run) -> None:
             "network": name,
             "precision": precision,
             "model": str(path),
+            "graph": str(run.out / f"memory-plan-{case[0].replace('/', '-')}.onnx"),
         }
         try:
             return one_record("rows.memory_plan:both_ways", request, seconds=SECONDS)
@@ -75,7 +79,6 @@ def run(run: Run) -> None:
             whole = record.pop("whole", None)
             if whole is not None:
                 path = run.out / f"memory-plan-{case.replace('/', '-')}.json"
-                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(whole, indent=1))
             run.keep("memory_plan", {"case": case, **record})
 
@@ -85,6 +88,9 @@ def both_ways(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         os.chdir(folder)
         plan, seen, limit, limited = _planned_and_observed(request, Path(folder))
+        # The graph that was planned, without its weights.
+        if (loaded := Path("loaded.onnx")).exists():
+            shutil.copy(loaded, request["graph"])
         os.chdir("/")
     yield {
         **figures(plan, seen),
