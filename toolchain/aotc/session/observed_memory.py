@@ -188,6 +188,7 @@ def _mixed(
         if (now := _total(session.arenas())) > taken:
             taken, grown = now, made
     last, last_resident = session.arenas(), resident_memory()
+    _, *device = last
     return MixedCalls(
         calls=made,
         planned_calls=planned,
@@ -195,6 +196,7 @@ def _mixed(
         first_allocated=_total(first),
         last_allocated=_total(last),
         last_growth=grown,
+        last_device_allocated=last[device[0]].allocated if device else None,
         first_in_use=sum(arena.in_use for arena in first.values()),
         last_in_use=sum(arena.in_use for arena in last.values()),
         first_private=first_resident.private if first_resident else None,
