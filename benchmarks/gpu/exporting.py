@@ -32,7 +32,7 @@ def export(settings: Settings, names: Sequence[str]) -> dict[str, str]:
         started[name] = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        if len(wanted) > 1 and (os.cpu_count() or 1) <= 2:
+        if len(wanted) > 1 and len(os.sched_getaffinity(0)) <= 2:
             started[name].wait()
     failed = {}
     for name, process in started.items():
