@@ -61,7 +61,7 @@ def _move_biases_behind_reshapes(graph: ir.Graph) -> None:
         if skipped is None or not is_op(skipped, "Add") or not _is_normalized(skipped.outputs[0]):
             continue
         before, after = sizes(source, len(source.shape)), sizes(node.outputs[0], 3)
-        if not before or after is None or not before[-1] == after[-1]:
+        if not before or after is None or before[-1] != after[-1]:
             continue
         if sizes(bias, 1) != after[-1:]:
             continue
