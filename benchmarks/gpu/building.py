@@ -29,7 +29,7 @@ def build_all(
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
     """
-    at_once = max(2, (os.cpu_count() or 1) // 3)
+    at_once = max(2, len(os.sched_getaffinity(0)) // 3)
 
     def built(wanted: Wanted) -> str:
         model, label, fields = wanted

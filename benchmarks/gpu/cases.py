@@ -87,6 +87,7 @@ NETWORKS: Mapping[str, Network] = {
             ("segformer", "SegFormer-B0, 512", (1, 8)),
             ("wav2vec2", "wav2vec2, 5 s", (1, 8)),
             ("unet", "U-Net of diffusion, 64", (1, 8)),
+            ("focalnet", "FocalNet-T", (32,)),
         ),
         *_networks(
             "untouched",
@@ -97,7 +98,7 @@ NETWORKS: Mapping[str, Network] = {
             ("yolos", "YOLOS-Ti, 512", (1, 8)),
             ("siglip", "SigLIP vision", (32,)),
             ("beit", "BEiT-B", (32,)),
-            ("focalnet", "FocalNet-T", (32,)),
+            ("poolformer", "PoolFormer-S12", (32,)),
             ("distilbert", "DistilBERT", (8,), _TEXT),
             ("electra", "ELECTRA-S", (8,), _TEXT),
             ("albert", "ALBERT-base", (8,), _TEXT),

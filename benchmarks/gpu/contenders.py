@@ -194,7 +194,8 @@ def plain(
         options = ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", graph)
 
-    def run() -> None:
+    # The binding has their addresses alone: memory that torch gives back is not there any more.
+    def run(held: Tensors = tensors) -> None:
         session.run_with_iobinding(binding, options)
         wait(settings)
 

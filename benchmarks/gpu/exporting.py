@@ -32,7 +32,7 @@ def export(settings: Settings, names: Sequence[str]) -> dict[str, str]:
         started[name] = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        if len(wanted) > 1 and (os.cpu_count() or 1) <= 2:
+        if len(wanted) > 1 and len(os.sched_getaffinity(0)) <= 2:
             started[name].wait()
     failed = {}
     for name, process in started.items():
@@ -67,6 +67,9 @@ def halve(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     converted = convert_float_to_float16(onnx.load(request["model"]), keep_io_types=True)
+    # The tool may give its casts a name twice, which no session takes.
+    for number, node in enumerate(converted.graph.node):
+        node.name = f"{node.name}_{number}"
     partial = Path(request["path"]).with_suffix(".partial")
     onnx.save(converted, partial)
     partial.rename(request["path"])

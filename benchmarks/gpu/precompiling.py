@@ -22,7 +22,7 @@ SECONDS, AT_ONCE = 300, 4
 def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> list[str]:
     """Compile the cases of the rows; returns what failed."""
     started = time.monotonic()
-    threads = max(2, (os.cpu_count() or 1) // AT_ONCE)
+    threads = max(2, len(os.sched_getaffinity(0)) // AT_ONCE)
     environment = {
         **settings.compiled(ahead=True),
         "TORCHINDUCTOR_COMPILE_THREADS": str(threads),

@@ -90,6 +90,18 @@ def test_a_further_tensor_is_copied_on_the_device(model: Model, name: str) -> No
         np.testing.assert_array_equal(call(given)["logits"].numpy(), found)
 
 
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_further_tensor_of_the_host_is_sent(model: Model, locked: bool) -> None:
+    torch = pytest.importorskip("torch")
+    for batch in (4, 7):
+        call = model.bind({"image": torch.from_numpy(image(batch)["image"]).cuda()})
+        for seed in range(1, 4):
+            given = image(batch, seed)
+            tensor = torch.from_numpy(given["image"])
+            found = call({"image": tensor.pin_memory() if locked else tensor})["logits"].numpy()
+            np.testing.assert_array_equal(found, call(given)["logits"].numpy())
+
+
 def test_what_the_tensor_holds_is_read_anew(model: Model) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.from_numpy(image(4)["image"]).cuda()

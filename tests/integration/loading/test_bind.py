@@ -17,7 +17,8 @@ from aotc.base.errors import AotcError
 from aotc.runtime import binding
 from aotc.runtime.model import Model
 from aotc.runtime.store.pruning import remove_entry
-from aotc.session.device.device import Target
+from aotc.session.device import device
+from aotc.session.device.device import HostDevice, Target
 from aotc.spec.profile import Profile
 from aotc.spec.shapes import DimRange
 
@@ -257,6 +258,32 @@ def test_only_what_is_given_is_copied(model: Model, monkeypatch: pytest.MonkeyPa
     copied.clear()
     call()
     assert not copied
+
+
+class Apart(HostDevice):
+    """A device that is not the host, as tensors and copies see it."""
+
+    dlpack_type = 2
+    least_direct_bytes = 1 << 9
+
+    def host_view(self, address: int, count: int) -> None:
+        return None
+
+
+def test_tensors_of_the_host_are_sent_at_once(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that lie in page-locked memory, say, are looked at no closer than the device's own."""
+    monkeypatch.setattr(device, "HostDevice", Apart)
+    inputs = inputs_of(4, 16)
+    call = model.bind(inputs)
+    monkeypatch.setattr(binding, "take_tensor", None)
+    for seed in range(1, 4):
+        new = inputs_of(4, 16, seed)
+        # One is small enough to be staged, the other is not.
+        assert new["mask"].nbytes < Apart.least_direct_bytes <= new["ids"].nbytes
+        found = call({name: Lent(array) for name, array in new.items()})["hidden"]
+        np.testing.assert_array_equal(found.numpy(), model.run(new)["hidden"])
 
 
 def test_one_tensor_may_be_several_inputs_and_its_own(model: Model) -> None:

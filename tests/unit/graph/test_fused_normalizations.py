@@ -60,6 +60,60 @@ def test_a_sum_is_normalized_without_a_bias(read: str) -> None:
         check_same(model, fused, x=tokens(batch, length), z=tokens(batch, length) * 3)
 
 
+def image_layer(*, bias: str = "bias", read: bool = False) -> onnx.ModelProto:
+    """A layer of images as rows and columns, skipped by rows that are normalized."""
+    nodes = [
+        make("Reshape", ["x", "to image"], ["i"]),
+        make("MatMul", ["i", "weights"], ["p"]),
+        make("Add", ["p", bias], ["a"]),
+        make("Reshape", ["a", "to rows"], ["r"]),
+        make("Add", ["r", "z"], ["s"]),
+        # As torch writes it.
+        make(
+            "LayerNormalization",
+            ["s", "scale", "shift"],
+            ["y"],
+            axis=-1,
+            epsilon=1e-3,
+            stash_type=1,
+        ),
+        *([make("ReduceSum", ["a"], ["w"], keepdims=0)] if read else []),
+    ]
+    chance = np.random.default_rng(2)
+    model = graph(
+        nodes,
+        ["y", *(["w"] if read else [])],
+        shift=np.linspace(-1, 1, HIDDEN, dtype=np.float32),
+        weights=chance.standard_normal((HIDDEN, HIDDEN)).astype(np.float32),
+        bias=np.linspace(-2, 1, HIDDEN, dtype=np.float32),
+        wide=np.ones((2, 1, HIDDEN), np.float32),
+        **{"to image": np.array([0, 2, 3, HIDDEN]), "to rows": np.array([0, 6, HIDDEN])},
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in "xzy":
+            value.type.tensor_type.shape.dim[1].dim_value = 6
+        elif value.name == "w":
+            del value.type.tensor_type.shape.dim[:]
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def test_the_bias_of_a_layer_of_images_is_the_norms() -> None:
+    model = image_layer()
+    fused, _ = fuse(model, Path())
+    (norm,) = (node for node in fused.graph.node if node.op_type == "SkipLayerNormalization")
+    assert len(norm.input) == 5 and "Add" not in ops(fused)
+    for batch in (1, 3):
+        check_same(model, fused, x=tokens(batch, 6), z=tokens(batch, 6) * 3)
+
+
+@pytest.mark.parametrize("other", [{"bias": "wide"}, {"read": True}], ids=["of rows", "read"])
+def test_a_bias_that_is_no_layers_own_stays(other: dict[str, Any]) -> None:
+    model = image_layer(**other)
+    fused, _ = fuse(model, Path())
+    assert ops(fused).count("Add") == 1
+    check_same(model, fused, x=tokens(2, 6), z=tokens(2, 6) * 3)
+
+
 def test_a_sum_is_normalized_in_half() -> None:
     model = in_half(graph([SUM, NORMALIZED, make("Mul", ["s", "scale"], ["w"])], ["y", "w"]))
     fused, _ = fuse(model, Path())

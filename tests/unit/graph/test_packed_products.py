@@ -236,6 +236,46 @@ def test_parts_of_a_product_are_products(name: str, opset: int, *, turned: bool)
     assert ops(fused).count("MatMul") == (2 if "not at all" in name else 3)
 
 
+GATES = 3
+GATED: dict[str, Any] = {
+    "weights": np.linspace(-1, 1, HIDDEN * (2 * HIDDEN + GATES), dtype=np.float32).reshape(
+        HIDDEN, 2 * HIDDEN + GATES
+    ),
+    "bias": np.linspace(-2, 3, 2 * HIDDEN + GATES, dtype=np.float32),
+    "uneven": np.array([HIDDEN, HIDDEN, GATES]),
+}
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+@pytest.mark.parametrize("whole", [False, True], ids=["one by one", "as a whole as well"])
+def test_gates_beside_wide_parts_have_some_columns_more(
+    *, channels_first: bool, whole: bool
+) -> None:
+    axis = 1 if channels_first else 2
+    axes = f"only {axis}"
+    turned = make("Transpose", ["f"], ["t"], perm=[0, 2, 1])
+    cut = "t" if channels_first else "f"
+    nodes = {
+        **WHOLE,
+        **({"t": turned} if channels_first else {}),
+        "q": make("Split", [cut, "uneven"], ["q", "k", "g"], axis=axis),
+        "v": make("Slice", ["g", "only 0", "only 1", axes], ["v"]),
+        # To the end, of which the columns that are added are no part.
+        "z": make("Slice", ["g", "only 2", "only end", axes], ["z"]),
+    }
+    outputs = ("q", "k", "v", "z", *(["g"] if whole else []))
+    model = graph(nodes, outputs=outputs, **GATED)
+    assert matched(model) == {"split": 1}
+    fused = check(model)
+    assert ops(fused).count("MatMul") == 3 and "Split" not in ops(fused)
+    shapes = {
+        value.name: value.type.tensor_type.shape
+        for value in onnx.shape_inference.infer_shapes(fused).graph.value_info
+    }
+    products = [node.output[0] for node in fused.graph.node if node.op_type == "MatMul"]
+    assert sorted(shapes[name].dim[-1].dim_value for name in products) == [8, HIDDEN, HIDDEN]
+
+
 def test_heads_that_are_put_side_by_side_again_are_not_reshaped() -> None:
     nodes = {**FOUND["parts of each head"][0], "t": None}
     nodes["q"] = make("Split", ["r"], ["q1", "k1", "v1"], axis=-1, num_outputs=3)

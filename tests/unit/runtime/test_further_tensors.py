@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from aotc.runtime.dlpack import DeviceTensor, Layout, exchange_of
+from aotc.runtime.dlpack import DeviceTensor, HostAddress, Layout, exchange_of
 from aotc.session.device.device import HostDevice
 
 SHAPE = (2, 3, 4)
@@ -113,8 +113,15 @@ _NAME = b"dlpack_exchange_api"
 class Tabled:
     """A tensor whose library has the table: its DLPack methods must not be asked."""
 
-    def __init__(self, array: np.ndarray[Any, Any], *, fails: bool = False) -> None:
+    def __init__(
+        self,
+        array: np.ndarray[Any, Any],
+        device: tuple[int, int] = (1, 0),
+        *,
+        fails: bool = False,
+    ) -> None:
         self.array = array
+        self.device = device
         self.fails = fails
         self.sizes = np.array([*array.shape, *(step // 4 for step in array.strides)], np.int64)
 
@@ -124,7 +131,7 @@ def describe(tensor: Any, room: int) -> int:
     if tensor.fails:
         return -1
     rank, sizes = tensor.array.ndim, tensor.sizes.ctypes.data
-    described = (1, 0, rank, 2, 32, 1, sizes, sizes + 8 * rank, 8)
+    described = (*tensor.device, rank, 2, 32, 1, sizes, sizes + 8 * rank, 8)
     # It begins where the address and the offset say together.
     data = struct.pack("=QiiiBBHQQQ", tensor.array.ctypes.data - 8, *described)
     ctypes.memmove(room, data, len(data))
@@ -158,6 +165,42 @@ def test_a_library_with_a_table_is_asked_by_it() -> None:
     exchange = exchange_of(Tabled)
     assert exchange is not None
     assert exchange.stream(HostDevice(3)) == 103
+
+
+class OnOther(HostDevice):
+    """A device to which tensors of the host are sent."""
+
+    dlpack_type = 2
+
+
+@pytest.mark.parametrize("place", [(1, 0), (3, 0), (3, 1), (2, 0)], ids=str)
+def test_tensors_of_the_host_are_found_for_another_device(place: tuple[int, int]) -> None:
+    array = array_of("float32")
+    layout = Layout("float32", SHAPE, OnOther())
+    for tensor in (Exported(array, place), Tabled(array, place)):
+        held: list[Any] = []
+        found = layout.address_of(tensor, 7, held)
+        # A capsule of the array itself says that it is on the host.
+        on_host = isinstance(tensor, Exported) or place != (2, 0)
+        assert (found, type(found)) == (array.ctypes.data, HostAddress if on_host else int)
+    # No stream waits for what is on the host.
+    lent = Exported(array, place)
+    layout.address_of(lent, 7, [])
+    assert lent.streams == [7 if place == (2, 0) else None]
+
+
+def test_tensors_of_the_host_are_sent_nowhere_unless_they_fit() -> None:
+    array = array_of("float32")
+    layout = Layout("float32", SHAPE, OnOther())
+    for other in (
+        Tabled(array.reshape(6, 4)),
+        Tabled(array.transpose(1, 0, 2)),
+        Tabled(array, (2, 1)),
+        Tabled(array, (4, 0)),
+    ):
+        assert layout.address_of(other, None, []) is None
+    # Page-locked memory is another place than that of a model of the host.
+    assert address(Tabled(array, (3, 0))) is None
 
 
 def test_a_tensor_that_needs_a_gradient_is_looked_at_closer() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotc.session.device.capture_trial import Case, _compared, planned_steps
+from aotc.session.device.capture_trial import Case, _compared, planned_steps, what_is_wrong
 
 
 def case(batch: int, *, captured: bool = True, flops: float = 1e9, moved: float = 1e6) -> Case:
@@ -104,12 +104,48 @@ def test_a_model_that_never_repeats_its_bits_need_not_do_so_in_a_graph() -> None
     assert verdicts([1.0, NEAR, 1.0], [1.0, 1.0, 1.0, NEAR]) == ["", "", ""]
 
 
+class Ordered(Runner):
+    """Notes the sizes of its runs; "<" are captures, and numbers below 0 run without a graph."""
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+        self.calls: list[Any] = []
+
+    def capture(self, inputs: Any, sizes: Any) -> None:
+        self.calls.append("<")
+
+    def run(self, inputs: Any, names: Any, sizes: Any) -> list[Any]:
+        self.calls.append(sizes["batch"])
+        return [inputs["x"] * 2]
+
+    def run_without_graph(self, inputs: Any) -> list[Any]:
+        self.calls.append(-len(inputs["x"]))
+        return [inputs["x"] * 2]
+
+
+def test_runs_without_a_graph_come_first_and_change_sizes_least() -> None:
+    """Of a network of convolutions, a change of sizes plans each kernel anew."""
+    runner: Any = Ordered()
+    cases = [case(8), case(2)]
+    steps = planned_steps(cases)
+
+    def inputs_of(each: Case) -> dict[str, Any]:
+        return {"x": np.arange(each.sizes["batch"], dtype=np.float32)}
+
+    assert not what_is_wrong(runner, cases, steps, inputs_of)
+    before, _, after = "".join(map(str, runner.calls)).partition("<<")
+    assert before == "-8-8-8-2-2-2" and "-" not in after and len(after) == 200
+
+
 # What a runner does, before and after the trial.
 WATCHED = """
 import time
 from aotc.session.device import capture_trial as trial
 
 class Slow:
+    class session:
+        get_outputs = list
+
     def capture(self, inputs, sizes):
         pass
 
@@ -118,7 +154,7 @@ class Slow:
 
     def run_without_graph(self, inputs):
         time.sleep(1.0)
-        raise RuntimeError("computed")
+        return []
 
 trial._HUNG_SECONDS = 0.2
 trial.tell_steps = lambda done, steps: None
@@ -128,10 +164,11 @@ cases = [
 ]
 steps = [trial.Step(captures=True, case=0), trial.Step(captures=False, case=CASE)]
 try:
-    trial.what_is_wrong(Slow(), cases, steps, lambda case: {})
+    found = trial.what_is_wrong(Slow(), cases, steps, lambda case: {}) or "right"
 except RuntimeError as error:
-    time.sleep(1.0)
-    print(error)
+    found = str(error)
+time.sleep(1.0)
+print(found)
 """
 
 
@@ -140,8 +177,8 @@ except RuntimeError as error:
     [
         (0, "time.sleep(600)", ""),
         # What is planned for sizes without a graph takes its time.
-        (1, "time.sleep(1.0); return []", "computed"),
-        (0, "return []", "computed"),
+        (1, "time.sleep(1.0); return []", "right"),
+        (0, "return []", "right"),
         # Nothing is ended later.
         (0, "raise RuntimeError('refused')", "refused"),
     ],

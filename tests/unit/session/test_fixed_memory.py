@@ -20,7 +20,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from aotc.base.errors import AotcError
 from aotc.session.device.capturing_runner import CapturingRunner, OwnerThread
 from aotc.session.device.cuda_device import PinnedMemory
-from aotc.session.device.device import HostDevice, read_values, row_copies
+from aotc.session.device.device import HostDevice, Target, read_values, row_copies
 from aotc.session.device.fixed_run import NO_GRAPH, CapturedSizes, FixedRun, agree
 from aotc.spec.variant import GraphCapture
 
@@ -231,6 +231,23 @@ def test_small_inputs_pass_through_memory_that_serves_again(width: int, staged: 
     inputs = [count for count in device.taken if count == 2 * width * 4]
     # Each reading of the output takes as much.
     assert len(inputs) == 3 + staged
+
+
+@pytest.mark.parametrize("kind", [HostDevice, Staging])
+@pytest.mark.parametrize("width", [8, 1 << 10])
+def test_addresses_and_arrays_of_the_host_take_turns(kind: type[HostDevice], width: int) -> None:
+    device = kind()
+    value = device.empty((2, width), "float32")
+    target = Target(value, device)
+    for seed in range(4):
+        x = np.random.default_rng(seed).standard_normal((2, width)).astype(np.float32)
+        if seed % 2:
+            target.write(x)
+        else:
+            target.send(x.ctypes.data)
+        np.testing.assert_array_equal(value.numpy(), x)
+    if isinstance(device, Staging):
+        assert len(device.taken) == (2 * width * 4 < device.least_direct_bytes)
 
 
 class Late(Apart):

@@ -12,7 +12,15 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.registry import Deferred
 from aotc.graph.values import numpy_dtype
-from aotc.runtime.dlpack import DeviceTensor, Exchange, Given, Layout, exchange_of, take_tensor
+from aotc.runtime.dlpack import (
+    DeviceTensor,
+    Exchange,
+    Given,
+    HostAddress,
+    Layout,
+    exchange_of,
+    take_tensor,
+)
 from aotc.runtime.guards import Guard
 from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, closed_error
@@ -188,7 +196,7 @@ def _stream_handle(stream: Any) -> int:
 
 
 Start = tuple[int, ...]
-# An address on the device, or an array of the host.
+# An address on the device, a `HostAddress`, or an array of the host.
 Source = int | np.ndarray[Any, Any]
 
 
@@ -578,8 +586,10 @@ class BoundCall:
                     # A mapping may make each when it is asked.
                     held.append(value)
                     source = bound.layout.address_of(value, self._producers, held)
-                    if self._stream is not None and (exchange := exchange_of(type(value))):
-                        exchanges.add(exchange)
+                    if type(source) is int and self._stream is not None:
+                        exchange = exchange_of(type(value))
+                        if exchange is not None:
+                            exchanges.add(exchange)
             if bound is None or source is None:
                 bound, limited[name] = self._checked(turn, name, value)
                 source = _source_of(limited[name])
@@ -630,7 +640,7 @@ class BoundCall:
             return given
         found: list[tuple[BoundInput, Source]] = []
         for bound, source in given:
-            if isinstance(source, int) and source != bound.target.address:
+            if type(source) is int and source != bound.target.address:
                 copy = self._device.empty(bound.shape, bound.dtype)
                 self._device.copy(copy.data_ptr(), source, bound.target.bytes)
                 held.append(copy)
@@ -640,10 +650,13 @@ class BoundCall:
 
     def _write(self, bound: BoundInput, source: Source) -> object:
         """Copy it to the input's memory; what is returned is read until the device is awaited."""
-        if isinstance(source, int):
+        if isinstance(source, np.ndarray):
+            return bound.target.write(source)
+        if isinstance(source, HostAddress):
+            bound.target.send(source)
+        else:
             bound.target.copy(source)
-            return None
-        return bound.target.write(source)
+        return None
 
     def _pad(self, inputs: Iterable[BoundInput]) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""

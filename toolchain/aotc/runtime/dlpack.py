@@ -283,10 +283,10 @@ class _OnStream:
 # Further tensors of a bound call: where they are, if they are what the call takes, and no more.
 
 
-# `DLTensor`: its data, what is read as one (device, number of dims, type), the addresses of its
-# shape and strides, and where in the data it begins.
-_DLTENSOR: Final = struct.Struct("=Q16sQQQ")
-_DESCRIBED: Final = struct.Struct("=iiiBBH")
+# `DLTensor`: its data, the kind of its device and which one, what is read as one (number of dims,
+# type), the addresses of its shape and strides, and where in the data it begins.
+_DLTENSOR: Final = struct.Struct("=Qii8sQQQ")
+_DESCRIBED: Final = struct.Struct("=iBBH")
 # Codes of `DLDataTypeCode`; other types are not read at once.
 _CODES: Final[Mapping[str, tuple[int, int]]] = {
     **{f"int{bits}": (0, bits) for bits in (8, 16, 32, 64)},
@@ -295,6 +295,10 @@ _CODES: Final[Mapping[str, tuple[int, int]]] = {
     "bfloat16": (4, 16),
     "bool": (_BOOL, 8),
 }
+
+
+class HostAddress(int):
+    """Where a tensor begins in memory of the host; an `int` that is not one is on the device."""
 
 
 class Layout:
@@ -310,7 +314,9 @@ class Layout:
         self._tensor = (dtype, shape)
         code, bits = _CODES.get(dtype, (0, 0))
         # A type without bits is nobody's.
-        self._described = _DESCRIBED.pack(*self._place, len(shape), code, bits, 1)
+        self._described = _DESCRIBED.pack(len(shape), code, bits, 1)
+        # Kinds of devices from which what is there has to be sent.
+        self._sent = () if device.dlpack_type == _HOST else (_HOST, _PINNED)
         self._shape = _as_int64(shape)
         strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
         # Those of no elements are any.
@@ -327,7 +333,7 @@ class Layout:
         return known and array.shape == self._tensor[1] and array.flags.c_contiguous
 
     def address_of(self, value: Any, stream: int | None, held: list[Any]) -> int | None:
-        """Where a tensor of it is on the device; None if it is not known to fit.
+        """Where a tensor of it is, on the device or the host; None if it is not known to fit.
 
         It stays there as long as what is added to `held`.  Its producer makes `stream` wait for it,
         unless it has an `exchange_of` its own, whose stream the caller awaits.
@@ -343,9 +349,11 @@ class Layout:
                 if exchange.describe(value, self._room_address):
                     return None
                 return self._address(self._room.raw)
-            if value.__dlpack_device__() != self._place:
+            place = value.__dlpack_device__()
+            if place != self._place and place[0] not in self._sent:
                 return None
-            capsule = value.__dlpack__() if stream is None else value.__dlpack__(stream=stream)
+            waits = stream is not None and place == self._place
+            capsule = value.__dlpack__(stream=stream) if waits else value.__dlpack__()
             held.append(capsule)
             return self._address(ctypes.string_at(_pointer(capsule, _NAME), _DLTENSOR.size))
         except Exception:
@@ -353,8 +361,9 @@ class Layout:
             return None
 
     def _address(self, tensor: bytes) -> int | None:
-        data, described, shape, strides, offset = _DLTENSOR.unpack(tensor)
-        if described != self._described:
+        data, kind, index, described, shape, strides, offset = _DLTENSOR.unpack(tensor)
+        here = (kind, index) == self._place
+        if described != self._described or not (here or kind in self._sent):
             return None
         size = len(self._shape)
         if strides == shape + size and self._strides:
@@ -364,7 +373,9 @@ class Layout:
             fits = ctypes.string_at(shape, size) == self._shape
             if fits and strides and self._strides:
                 fits = ctypes.string_at(strides, size) == self._strides
-        return int(data + offset) if fits else None
+        if not fits:
+            return None
+        return int(data + offset) if here else HostAddress(data + offset)
 
 
 def _as_int64(sizes: Sequence[int]) -> bytes:

@@ -23,6 +23,7 @@ from aotc.session.worker import tell_steps
 from aotc.spec.shapes import sizes_in_words
 
 if TYPE_CHECKING:
+    from aotc.graph.values import Data
     from aotc.session.device.capturing_runner import CapturingRunner
 
 
@@ -107,7 +108,9 @@ def what_is_wrong(
     """Take the steps, each told by its number before; what is wrong at the last, "" if nothing is.
 
     The first answer for the same inputs is compared with a run without a graph, and later ones with
-    the first, bit by bit.  A replay that hangs ends the process.  Raises what the runner does.
+    the first, bit by bit.  Those runs come first, one size after the other: a session may plan
+    kernels anew each time that it meets another size than before, which takes longer than all else.
+    A replay that hangs ends the process.  Raises what the runner does.
     """
     firsts: dict[tuple[int, int], list[bytes]] = {}
     longest = 0.0
@@ -116,6 +119,8 @@ def what_is_wrong(
     def moved(index: int, turn: int) -> dict[str, Any]:
         return dict(_moved(inputs_of(cases[index]), turn))
 
+    wanted = sorted({(step.case, step.turn) for step in steps if not step.captures})
+    computed = {key: runner.run_without_graph(moved(*key)) for key in wanted}
     for number, step in enumerate(steps):
         tell_steps(number, len(steps))
         key, sizes = (step.case, step.turn), cases[step.case].sizes
@@ -125,7 +130,9 @@ def what_is_wrong(
             longest = max(longest, time.monotonic() - started)
             continue
         hung = max(_HUNG_SECONDS, _HUNG_CAPTURES * longest) if cases[step.case].captured else None
-        wrong, firsts[key] = _compared(runner, moved(*key), sizes, firsts.get(key), hung)
+        wrong, firsts[key] = _compared(
+            runner, moved(*key), sizes, firsts.get(key), hung, computed.pop(key, None)
+        )
         if wrong:
             return wrong
     tell_steps(len(steps), len(steps))
@@ -157,17 +164,20 @@ def _compared(
     sizes: Mapping[str, int],
     first: list[bytes] | None,
     hung: float | None = None,
+    computed: list[Data] | None = None,
 ) -> tuple[str, list[bytes]]:
     """What is wrong with an answer, and the digests of its outputs, or of the `first` answer's.
 
-    A replay that takes longer than `hung` seconds ends the process.
+    A replay that takes longer than `hung` seconds ends the process.  `computed` is the answer of a
+    run without a graph, if there is one already.
     """
     with _ended_after(hung):
         found = runner.run(inputs, None, sizes)
     digests = _digests(found)
     if digests == first:
         return "", digests
-    computed = runner.run_without_graph(inputs)
+    if computed is None:
+        computed = runner.run_without_graph(inputs)
     names = [output.name for output in runner.session.get_outputs()]
     for name, one, other in zip(names, found, computed, strict=True):
         if not agree(np.asarray(one), np.asarray(other)):

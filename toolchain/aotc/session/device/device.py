@@ -205,36 +205,51 @@ class Target:
         self._device = device
         self.address = int(value.data_ptr())
         self.bytes = int(value.tensor_size_in_bytes())
-        # What the host writes for it, and where that is.  Views of arrays cost a microsecond each,
-        # so they are made once.
-        self._memory: np.ndarray[Any, Any] | None = None
+        # What the host writes for it, where that is (0: nowhere), and as arrays of its type.  Views
+        # of arrays cost a microsecond each, so they are made once.
+        self._memory: Bytes | None = None
         self._memory_address = 0
+        self._array: np.ndarray[Any, Any] | None = None
 
     def copy(self, source: int) -> None:
         """Copy a tensor of the device from its address."""
         if source != self.address:
             self._device.copy(self.address, source, self.bytes)
 
+    def send(self, source: int) -> None:
+        """Copy a tensor of the host, in C order, from its address.
+
+        It may be read until `synchronize` returns.
+        """
+        if self._open() is None:
+            self._device.copy(self.address, source, self.bytes)
+            return
+        ctypes.memmove(self._memory_address, source, self.bytes)
+        self._send_written()
+
     def write(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copy a host array, in C order; what is returned is read until `synchronize` returns."""
-        memory = self._memory
-        if memory is None:
-            memory = self._open(array)
+        if self._array is None:
+            memory = self._open()
             if memory is None:
                 return self._device.upload(self.address, array)
-        np.copyto(memory, array)
+            self._array = memory.view(array.dtype).reshape(array.shape)
+        np.copyto(self._array, array)
+        self._send_written()
+        return self._array
+
+    def _send_written(self) -> None:
         if self._memory_address != self.address:
             self._device.copy(self.address, self._memory_address, self.bytes)
-        return memory
 
-    def _open(self, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-        """What the host writes, as arrays of that type and shape; None: they are sent directly."""
-        found = self._device.host_view(self.address, self.bytes)
-        if found is None and self._device.is_staged(self.bytes):
-            found = self._device.host_bytes(self.bytes)
-        if found is not None:
-            self._memory_address = found.ctypes.data
-            self._memory = found.view(like.dtype).reshape(like.shape)
+    def _open(self) -> Bytes | None:
+        """What the host writes; None: tensors are sent from where they are."""
+        if self._memory is None:
+            found = self._device.host_view(self.address, self.bytes)
+            if found is None and self._device.is_staged(self.bytes):
+                found = self._device.host_bytes(self.bytes)
+            if found is not None:
+                self._memory, self._memory_address = found, found.ctypes.data
         return self._memory
 
 

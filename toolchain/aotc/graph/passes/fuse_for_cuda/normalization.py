@@ -1,7 +1,8 @@
 """Normalizations, with the sum before them where another layer reads it too.
 
 Those with a bias and of root mean squares are onnxscript's rules, which find them in half precision
-as well.  Ours: the standard RMSNormalization (opset 23), and LayerNormalization without a bias.
+as well.  Ours: the standard RMSNormalization (opset 23), LayerNormalization without a bias, and a
+layer's own bias that is added before its result gets another shape.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from onnxscript.rewriter.ort_fusions.skip_normalization import (
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
     integer,
+    is_constant,
     is_op,
     made_by,
     number,
+    only_user,
     replace_value,
     same,
     set_type,
@@ -31,12 +34,48 @@ _EPSILON = 1e-5
 
 def fuse_normalizations(model: ir.Model) -> dict[str, int]:
     """Fuse them; returns how many of which kind."""
+    _move_biases_behind_reshapes(model.graph)
     found = {
         "rms": fuse_rms_normalization(model) + _standard_rms(model.graph),
         "skip layer": fuse_skip_layer_normalization(model) + _skip_without_bias(model.graph),
         "skip rms": fuse_skip_rms_normalization(model),
     }
     return {name: count for name, count in found.items() if count}
+
+
+def _move_biases_behind_reshapes(graph: ir.Graph) -> None:
+    """Add biases of layers that are skipped after the Reshape behind them, where the rules look.
+
+    So they are of layers of images as rows, (batch, height, width, channels).
+    """
+    new = NewNodes(graph)
+    for node in list(graph):
+        added = made_by(node.inputs[0], "Add") if is_op(node, "Reshape") else None
+        if added is None or only_user(added.outputs[0]) is not node:
+            continue
+        skipped, (source, bias) = only_user(node.outputs[0]), added.inputs
+        if is_constant(source):
+            source, bias = bias, source
+        if source is None or source.shape is None or not is_constant(bias):
+            continue
+        if skipped is None or not is_op(skipped, "Add") or not _is_normalized(skipped.outputs[0]):
+            continue
+        before, after = sizes(source, len(source.shape)), sizes(node.outputs[0], 3)
+        if not before or after is None or before[-1] != after[-1]:
+            continue
+        if sizes(bias, 1) != after[-1:]:
+            continue
+        moved = new.alike(node, [source, *node.inputs[1:]])
+        moved.shape = node.outputs[0].shape
+        result = new.node("Add", [moved, bias]).outputs[0]
+        set_type(result, node.outputs[0])
+        result.shape = node.outputs[0].shape
+        new.place_before(node)
+        replace_value(node.outputs[0], result)
+
+
+def _is_normalized(value: ir.Value) -> bool:
+    return any(is_op(use.node, "LayerNormalization") and not use.idx for use in value.uses())
 
 
 def _standard_rms(graph: ir.Graph) -> int:

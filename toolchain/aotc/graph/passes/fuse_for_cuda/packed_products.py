@@ -15,7 +15,9 @@ constants, which ONNX Runtime's optimizer folds: only its results are stored.
 
 Left as they are: a product whose whole result is read; one that has weights which others read, so
 that these would be stored twice; one with a single row for each item of the batch, as its result is
-small and each product reads anew what makes it; and parts too narrow for tensor cores.
+small and each product reads anew what makes it; and parts too narrow for tensor cores.  But one
+narrow part, such as gates of a few columns beside wide ones, is made with some columns more, which
+nothing reads.
 """
 
 from __future__ import annotations
@@ -73,6 +75,15 @@ class _Packed:
     axis: int
     kind: str
     parts: tuple[_Part, ...]
+
+    def is_narrow(self, part: _Part) -> bool:
+        """Whether its columns are no multiple of what tensor cores take."""
+        return bool((part.after - part.first) * self.width % _STEP)
+
+    @property
+    def width(self) -> int:
+        """The columns of one index along the axis that is cut."""
+        return math.prod(self.dims) // self.dims[self.axis - len(self.axes) + len(self.dims)]
 
     @property
     def cuts(self) -> tuple[object, ...]:
@@ -149,13 +160,7 @@ def _packed(node: ir.Node) -> _Packed | None:
     if cut is None:
         return None
     axis, kind, parts = cut
-    ranges = {(part.first, part.after) for part in parts}
-    each = width // dims[axis - len(lead)]
-    if any((after - first) * each % _STEP or after == first for first, after in ranges):
-        return None
-    if sum(after - first for first, after in ranges) * each > width:
-        return None
-    return _Packed(
+    packed = _Packed(
         product=node,
         total=total,
         bias=bias,
@@ -165,6 +170,20 @@ def _packed(node: ir.Node) -> _Packed | None:
         kind=kind,
         parts=parts,
     )
+    each = {(part.first, part.after): packed.is_narrow(part) for part in parts}
+    widths = [(after - first) * packed.width for first, after in each]
+    if 0 in widths or sum(widths) > width:
+        return None
+    if any(each.values()) and not _is_worth_more_columns(packed, widths):
+        return None
+    return packed
+
+
+def _is_worth_more_columns(packed: _Packed, widths: list[int]) -> bool:
+    """Whether one narrow part, of the last axis itself, stands beside wider ones."""
+    whole = len(packed.dims) == 1 and not any(part.dropped for part in packed.parts)
+    narrow = [width for width in widths if width % _STEP]
+    return whole and len(narrow) == 1 and narrow[0] * _STEP <= sum(widths)
 
 
 def _split(
@@ -310,7 +329,7 @@ class _Writer:
             place = (part.first, part.after)
             if place not in made:
                 made[place] = self._product(packed, part)
-            ends.append(self._end(packed, part, made[place]))
+            ends += self._ends(packed, part, made[place])
         self._new.place_before(packed.product)
         for old, new in ends:
             # A value of the model keeps its name: so it is known what stands for what.
@@ -325,6 +344,8 @@ class _Writer:
         lead = self._lead(packed)
         columns = np.arange(math.prod(packed.dims)).reshape(packed.dims)
         taken = columns.take(range(part.first, part.after), axis=packed.axis - len(lead)).ravel()
+        if packed.is_narrow(part):
+            taken = np.pad(taken, (0, -len(taken) % _STEP), mode="edge")
         result = self._new.alike(packed.product, [source, self._columns(weights, taken)])
         result.shape = ir.Shape([*lead, len(taken)])
         if packed.bias is not None:
@@ -351,8 +372,46 @@ class _Writer:
             self._taken[memo] = result
         return self._taken[memo]
 
-    def _end(self, packed: _Packed, part: _Part, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+    def _ends(
+        self, packed: _Packed, part: _Part, value: ir.Value
+    ) -> list[tuple[ir.Value, ir.Value]]:
         """What is replaced by the product of a part, and what by."""
+        if packed.is_narrow(part):
+            return self._slices(packed, part, value)
+        return [self._end(packed, part, value)]
+
+    def _slices(
+        self, packed: _Packed, part: _Part, value: ir.Value
+    ) -> list[tuple[ir.Value, ir.Value]]:
+        """Slices of a narrow part's product, which has more columns: of the part, and its own."""
+        size = part.after - part.first
+        shape = [*self._lead(packed), -(-size // _STEP) * _STEP]
+        if list(packed.axes) != sorted(packed.axes):
+            value = self._new.transposed(value, packed.axes)
+            shape = [shape[axis] for axis in packed.axes]
+            value.shape = ir.Shape(shape)
+        at = packed.axes.index(packed.axis)
+
+        def taken(first: int, after: int, old: ir.Value) -> tuple[ir.Value, ir.Value]:
+            ends = [self._new.numbers([number]) for number in (first, after, at)]
+            result = self._new.node("Slice", [value, *ends]).outputs[0]
+            set_type(result, old)
+            result.shape = ir.Shape([*shape[:at], after - first, *shape[at + 1 :]])
+            return old, result
+
+        readers = [use.node for use in part.result.uses() if not use.idx]
+        ranges = [part_along(node, at) if is_op(node, "Slice") else None for node in readers]
+        own = [
+            taken(*each, node.outputs[0])
+            for node, each in zip(readers, ranges, strict=True)
+            if each
+        ]
+        if len(own) == len(part.result.uses()) and not part.result.is_graph_output():
+            return own
+        return [taken(0, size, part.result)]
+
+    def _end(self, packed: _Packed, part: _Part, value: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What is replaced by the product of a wide part, and what by."""
         lead = len(self._lead(packed))
         shape: list[int | ir.SymbolicDim] = [*self._lead(packed), *packed.dims]
         shape[packed.axis] = part.after - part.first
