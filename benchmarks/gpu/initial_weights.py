@@ -26,8 +26,8 @@ def settle(network: Any, inputs: Sequence[Any]) -> None:
 
     Parameters that are all nearly 0 get normal values, or 1 where they are factors: vectors that
     are no biases.  Batch norms get factors and biases of 1, and the statistics of images of normal
-    values, by turns of either sign, positive and negative.  The same on every machine but for rounding, as
-    torch's seed is what it was.
+    values, by turns of either sign, positive and negative.  The same on every machine but for
+    rounding, as torch's seed is what it was.
     Raises ValueError if the first answer is still nearly the same everywhere.
     """
     for name, parameter in network.named_parameters():
