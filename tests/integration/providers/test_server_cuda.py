@@ -196,6 +196,16 @@ def test_a_limit_is_planned_where_the_gpu_is(bench: Workbench) -> None:
     assert caught.value.found
 
 
+def test_a_limit_is_not_planned_of_sizes_that_calls_capture(bench: Workbench) -> None:
+    options = {"memory": {"limit_bytes": "plan"}, "graphs": {"capture": "calls"}}
+    with pytest.raises(AotcError) as caught:
+        bench.build(small.plain(), "captured", profile=profile(cuda=options))
+    assert caught.value.code == "AOTC-M013"
+    assert caught.value.found == (
+        "cuda.graphs.capture: calls captures sizes that are not known at the build"
+    )
+
+
 @pytest.mark.parametrize(
     ("stated", "told"),
     [

@@ -20,6 +20,7 @@ from aotc.pipeline.memory_budgets import (
 from aotc.spec.evidence import (
     ArenaStatistics,
     MemoryAtSizes,
+    MixedCalls,
     ObservedMemory,
     ResidentMemory,
     VariantEvidence,
@@ -267,6 +268,42 @@ def test_calls_on_a_gpu_are_judged_by_the_calibrated_plan() -> None:
     assert breach.found.endswith("; it begins at seq=50")
 
 
+def test_what_was_observed_of_a_size_is_not_planned_higher() -> None:
+    """Another size needed more beside its plan, which says nothing of this one."""
+    found = on_gpu(130 * MIB)
+    assert found.memory is not None and found.planned is not None
+    assert found.planned.device is not None
+    small = replace(found.memory.at[0], fixture="min", device_activation_bytes=80 * MIB)
+    plan = replace(found.planned.device, at=(*found.planned.device.at, run(10, 10 * MIB, "min")))
+    found = replace(
+        found,
+        memory=replace(found.memory, at=(*found.memory.at, small)),
+        planned=replace(found.planned, device=plan),
+    )
+    assert device_workspace(found) == 70 * MIB
+    assert not judged(found, device_memory_bytes=900 * MIB)[0]
+    # Of a size that was not called, it may be as much.
+    unknown = replace(found.planned, device=replace(plan, at=(*plan.at, run(100, 100 * MIB, ""))))
+    (breach,), _ = judged(replace(found, planned=unknown), device_memory_bytes=939 * MIB)
+    assert breach.found.startswith(f"{940 * MIB} bytes with one call")
+
+
+def in_turn(found: VariantEvidence, allocated: int) -> VariantEvidence:
+    """With mixed calls, after which the arena on the GPU had `allocated` bytes."""
+    mixed = MixedCalls(
+        calls=9,
+        sizes=3,
+        planned_calls=9,
+        first_allocated=0,
+        last_allocated=0,
+        first_in_use=0,
+        last_in_use=0,
+        last_device_allocated=allocated,
+    )
+    assert found.memory is not None
+    return replace(found, memory=replace(found.memory, mixed=mixed))
+
+
 def test_a_limit_has_room_for_weights_all_sizes_and_calls_at_once() -> None:
     def limit(found: VariantEvidence, calls: int = 1) -> float:
         planned = planned_limit(found, calls)
@@ -281,6 +318,8 @@ def test_a_limit_has_room_for_weights_all_sizes_and_calls_at_once() -> None:
     assert limit(on_gpu(160 * MIB, growth="exact")) == 480
     assert limit(exact, calls=3) == 448 + 288
     assert limit(on_gpu(130 * MIB)) == 592
+    # Calls of all sizes in turn were seen to take 200 of one arena.
+    assert limit(in_turn(exact, 450 * MIB)) == 496
     held = PlannedCapture(sizes={"seq": 1}, buffers_bytes=MIB, arena_bytes=150 * MIB)
     # Captured sizes of one session keep what each took, and those of several have a limit each.
     assert limit(on_gpu(130 * MIB, growth="exact", captures=(held, held))) == 640

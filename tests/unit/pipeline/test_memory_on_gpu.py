@@ -161,14 +161,50 @@ def test_captured_sizes_hold_their_buffers(
     captures = {"sizes": sizes, "sessions": sessions}
     found = device(planned(tmp_path, (100, 1000), monkeypatch, captures=captures))
     assert found.sessions == holders
-    assert [each.buffers_bytes for each in found.captures] == [
-        rows * (ROW + 32) for rows in (100, 1000)
-    ]
-    # In a session of its own each size has a first region of the arena.
+    assert [each.buffers_bytes for each in found.captures] == [rows * ROW for rows in (100, 1000)]
+    # In a session of its own each size has an arena of its own, else what the one before freed.
     first, second = (each.arena_bytes for each in found.captures)
+    alone = device(
+        planned(tmp_path, (100, 1000), monkeypatch, captures={**captures, "sizes": sizes[1:]})
+    )
     assert first == 1 << 20
-    assert (second == first) is (sessions == "each")
-    assert found.captured_bytes == 1100 * (ROW + 32) + first + second
+    assert (second == alone.captures[0].arena_bytes) is (sessions == "each")
+    assert found.captured_bytes == 1100 * ROW + first + second
+
+
+def test_an_arena_of_all_calls_has_captured_sizes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(sessions: str, count: int) -> int:
+        captures = {"sizes": [{"rows": 1000}] * count, "sessions": sessions}
+        return device(planned(tmp_path, (100, 1000), monkeypatch, captures=captures)).exact_bytes
+
+    assert taken("each", 40) == taken("one", 0)
+    assert taken("one", 40) >= 40 * 1000 * 32 + 4 * 1000 * ROW
+
+
+def test_outputs_of_captured_sizes_stay_in_the_arena(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are bound to the device, so that the session allocates them: beyond the block."""
+    exact = {CUDA: {"arena_extend_strategy": "kSameAsRequested"}}
+
+    def taken(count: int) -> int:
+        # One size, as often as there are sizes: what is freed serves the next.
+        captures = {"sizes": [{"rows": 1000}] * count, "sessions": "one"}
+        found = device(
+            planned(
+                tmp_path,
+                (100, 1000),
+                monkeypatch,
+                captures=captures,
+                session={"provider_options": exact},
+            )
+        )
+        return sum(each.arena_bytes for each in found.captures)
+
+    # Beside what a call needs on its way.
+    assert taken(40) >= 40 * 1000 * 32 + 3 * 1000 * ROW
 
 
 def test_control_flow_beside_a_gpu_is_not_planned(

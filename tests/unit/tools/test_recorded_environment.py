@@ -27,6 +27,7 @@ from aotc.spec.evidence import Comparison, OutputError
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.profile import Profile
+from aotc.spec.providers import ARENA_LIMIT, CAPTURING
 from aotc.spec.target import CustomOps, Target
 from aotc.tools.reproduce.rebuilding import _are_same, _rebuilt
 from aotc.tools.reproduce.recorded import (
@@ -350,6 +351,24 @@ def test_variants_for_other_cpus_alone(recorded: Callable[..., RecordedBuild]) -
         lambda: foresee(replace(build, manifest=replace(build.manifest, variants=only))),
     )
     assert (error.where, error.expected) == ("native", "avx9")
+
+
+@pytest.mark.parametrize(("stated", "told"), [("plan", True), (1 << 30, False)])
+def test_a_limit_that_was_planned_on_a_gpu_is_told(
+    recorded: Callable[..., RecordedBuild], stated: object, *, told: bool
+) -> None:
+    here = probe(gpus=False)
+    host = {"os": here.os, "architecture": here.architecture, "isa": " ".join(here.isa or ())}
+    build = replace(recorded(host=host), target=here)
+    written = {"schema": "aotc.profile/1", "name": "p", "cuda": {"memory": {"limit_bytes": stated}}}
+    first, *others = build.manifest.variants
+    options = {CAPTURING.ort_name: {ARENA_LIMIT: str(1 << 30)}}
+    limited = replace(first, session=replace(first.session, provider_options=options))
+    manifest = replace(build.manifest, profile=written, variants=(limited, *others))
+    found = [each.what for each in foresee(replace(build, manifest=manifest)).rows]
+    assert [each for each in found if "limit" in each] == (
+        [f"the arena's limit of variant {first.name}"] if told else []
+    )
 
 
 def test_a_library_out_of_the_artifact_is_told(recorded: Callable[..., RecordedBuild]) -> None:

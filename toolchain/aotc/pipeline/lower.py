@@ -434,9 +434,12 @@ def _require_room(
 ) -> None:
     """Raise AOTC-M017 if the limit of the GPU's arena is less than the weights of nodes there.
 
-    AOTC-M013 if it is to be planned, and no GPU is here: `why_not`.
+    AOTC-M013 if it is to be planned, and no GPU is here: `why_not`; or if calls capture sizes that
+    no plan knows, and which stay in the arena.
     """
     limit = plan.cuda.memory.limit_bytes
+    if limit == "plan" and plan.cuda.graphs.capture == "calls":
+        why_not = "cuda.graphs.capture: calls captures sizes that are not known at the build"
     if limit == "plan" and why_not:
         raise unplanned_limit(plan.name, why_not, context.places)
     if limit is None or limit == "plan":

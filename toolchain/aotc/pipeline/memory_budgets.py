@@ -116,6 +116,8 @@ def planned_limit(variant: VariantEvidence, calls: int) -> int | str:
     device, workspace = plan.device, device_workspace(variant)
     taken = [at.device.allocated - at.device.in_use for at in memory.at if at.device is not None]
     weights = max((at.device.in_use for at in memory.at if at.device is not None), default=0)
+    if memory.mixed is not None and memory.mixed.last_device_allocated is not None:
+        taken.append(memory.mixed.last_device_allocated - weights)
     held = device.exact_bytes if device.growth == "exact" else device.doubling_bytes
     captured = [each.arena_bytes for each in device.captures]
     captures = sum(captured) if device.sessions == 1 else max(captured, default=0)
@@ -242,7 +244,12 @@ def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judg
     at = variant.memory.at if variant.memory is not None else ()
     seen = max((found.device_activation_bytes or 0 for found in at), default=0)
     plan = variant.planned.device if variant.planned is not None else None
-    planned = [run.peak_bytes + device_workspace(variant) for run in plan.at] if plan else []
+    known = {found.fixture for found in at if found.device_activation_bytes is not None}
+    planned = [
+        run.peak_bytes + device_workspace(variant)
+        for run in (plan.at if plan is not None else ())
+        if run.fixture not in known
+    ]
     each = max([seen, *planned])
     if calls > 1 and not each and variant.device_bytes <= limit:
         return _not_judged(variant, calls, "device_memory_bytes", limit, places)

@@ -135,16 +135,29 @@ class _Graph:
     def device_frame(
         self, shape_of: Callable[[_Graph, str], Shape | None], *, bound: bool = False
     ) -> Frame:
-        """The same of the GPU, without workspace; `bound`: inputs and outputs are elsewhere."""
+        """The same of the GPU, without workspace; `bound`: the inputs are elsewhere."""
         made = {n for node in self.buffers.nodes for n in node.makes if n} & self.on_gpu
-        apart = self.buffers.outputs if bound else frozenset()
         inputs = () if bound else (name for name in self.inputs if name in self.on_gpu)
         return Frame(
             self.buffers,
-            {name: self.bytes_of(name, shape_of) for name in made - apart},
+            {name: self.bytes_of(name, shape_of) for name in made},
             {},
             inputs={name: self.bytes_of(name, shape_of) for name in inputs},
         )
+
+    def capture(self, shape_of: Callable[[_Graph, str], Shape | None], arena: Arena) -> None:
+        """Run bound calls in `arena`; the outputs stay there, as those of a captured size do."""
+        frame = self.device_frame(shape_of, bound=True)
+        block = arena.allocate(simulate(frame, arena).block)
+        for name in self.device_outputs:
+            arena.allocate(frame.bytes_of[name])
+        arena.release(block)
+
+    @property
+    def device_outputs(self) -> list[str]:
+        """The outputs that nodes make on the GPU: one may be a weight as well."""
+        made = (name for node in self.buffers.nodes for name in node.makes)
+        return sorted(self.buffers.outputs & self.on_gpu & set(made))
 
     def bytes_of(self, name: str, shape_of: Callable[[_Graph, str], Shape | None]) -> int:
         """Bytes of a value."""
@@ -330,25 +343,25 @@ def _on_device(
         )
         for name, sizes in wanted
     ]
-    exact, doubling = Arena(grows=False), Arena()
-    for planned_run in sorted(runs, key=lambda each: each.peak_bytes):
-        for arena in (exact, doubling):
-            at(planned_run.sizes, arena)
     captured = request.get("captures") or {"sizes": [], "sessions": "one"}
     apart = captured["sessions"] == "each"
     captures, arena = [], Arena(grows=grows)
+    exact, doubling = Arena(grows=False), Arena()
     for sizes in map(domain.complete, captured["sizes"]):
         arena = Arena(grows=grows) if apart else arena
         before, shape_of = arena.held, rules.at(sizes)
-        simulate(graph.device_frame(shape_of, bound=True), arena)
-        bound = (*graph.inputs, *(graph.buffers.outputs & graph.on_gpu))
+        for each in (arena,) if apart else (arena, exact, doubling):
+            graph.capture(shape_of, each)
         captures.append(
             PlannedCapture(
                 sizes=sizes,
-                buffers_bytes=sum(graph.bytes_of(name, shape_of) for name in bound),
+                buffers_bytes=sum(graph.bytes_of(name, shape_of) for name in graph.inputs),
                 arena_bytes=arena.held - before,
             )
         )
+    for planned_run in sorted(runs, key=lambda each: each.peak_bytes):
+        for each in (exact, doubling):
+            at(planned_run.sizes, each)
     weights = (each for each in model.graph.initializer if each.name in graph.on_gpu)
     return PlannedDevice(
         weights_bytes=sum(rounded(_tensor_bytes(tensor)) for tensor in weights),
@@ -371,7 +384,7 @@ def _copies(
         ("", gpu): graph.inputs,
         (CPU, gpu): [name for node in nodes if node.op == TO_DEVICE for name in node.makes],
         (gpu, CPU): [name for node in nodes if node.op == TO_HOST for name in node.makes],
-        (gpu, ""): sorted(graph.buffers.outputs & graph.on_gpu),
+        (gpu, ""): graph.device_outputs,
     }
     for sizes in wanted:
         for (source, target), names in crossing.items():

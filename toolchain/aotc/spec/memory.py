@@ -91,9 +91,11 @@ class PlannedCapture:
     """What a captured size holds on the GPU until its session ends, in bytes."""
 
     sizes: Mapping[str, int]
-    buffers_bytes: Annotated[int, "its inputs and outputs, beside the arena"]
+    buffers_bytes: Annotated[int, "its inputs, beside the arena"]
     arena_bytes: Annotated[
-        int, "what the arena took for it, beyond what it had of sizes captured before it"
+        int,
+        "what the arena took for it, its outputs included, beyond what it had of sizes captured "
+        "before it",
     ]
 
 
@@ -113,7 +115,9 @@ class PlannedDevice:
     at: Annotated[tuple[PlannedRun, ...], "of the arena there, for calls with inputs of the host"]
     curve: Annotated[tuple[CurvePoint, ...], "from the smallest size to the largest"] = ()
     exact_bytes: Annotated[
-        int, "that an arena takes for all sizes, smallest first, if it grows by what is asked for"
+        int,
+        "that an arena takes for the sizes captured in its session, then for all sizes, smallest "
+        "first, if it grows by what is asked for",
     ]
     doubling_bytes: Annotated[int, "the same if each step is twice the one before"]
     captures: tuple[PlannedCapture, ...] = ()

@@ -452,9 +452,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Raise the budget, or choose a smaller precision or model."),
     ("AOTC-M013", "no plan to take the arena's limit from", NO,
      "The profile states cuda.memory.limit_bytes: plan. Such a limit is made of what the build plans and observes of "
-     "the variant on its GPU. Here there is no GPU, ONNX Runtime gives no statistics, or the graph has no plan there: "
-     "the message says which.",
-     "Build on a machine with the GPU that will serve, or state the limit in bytes."),
+     "the variant on its GPU. Here there is no GPU, ONNX Runtime gives no statistics, the graph has no plan there, or "
+     "calls capture sizes that the build does not know: the message says which.",
+     "Build on a machine with the GPU that will serve, with cuda.graphs.capture: sizes or none; or state the limit in "
+     "bytes."),
     ("AOTC-M014", "an arena on the GPU takes more than its calls need", FINDING,
      "By the plan, an arena that doubles takes over a quarter and 64 MiB more of the GPU for calls of all sizes than "
      "one that grows by what is asked for, and keeps it.",

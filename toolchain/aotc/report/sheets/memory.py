@@ -166,7 +166,7 @@ def _on_device(known: Sequence[tuple[VariantSummary, PlannedMemory]]) -> Sheet:
             [(each.name, found) for each, device in there for found in device.captures],
             ("variant", lambda row: row[0]),
             ("sizes", lambda row: sizes_in_words(row[1].sizes) or "as they are"),
-            ("#inputs and outputs", lambda row: size(row[1].buffers_bytes)),
+            ("#inputs", lambda row: size(row[1].buffers_bytes)),
             ("#arena", lambda row: size(row[1].arena_bytes)),
         ),
     ]

@@ -25,10 +25,12 @@ from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.attestations import BUILD_TYPE
 from aotc.spec.codec import Json, ParseError, decode
 from aotc.spec.manifest import Manifest
-from aotc.spec.profile import profile_of
+from aotc.spec.profile import Profile, profile_of
 from aotc.spec.profile_files import builtin_targets, load_target
+from aotc.spec.providers import ARENA_LIMIT, CAPTURING
 from aotc.spec.reproduction import NotReproduced
 from aotc.spec.target import Target
+from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_name
 from aotc.trust import dsse, statements
 from aotc.trust.container import Container
@@ -240,6 +242,14 @@ def foresee(recorded: RecordedBuild) -> Foreseen:
         why = "it was measured; the recorded profile states what was chosen, which is built"
         what = "the choice of --tune or precision auto"
         rows.append(NotReproduced(what=what, why=why))
+    rows += [
+        NotReproduced(
+            what=f"the arena's limit of variant {each.name}",
+            why="it was planned on a GPU by what was observed there, so another build may differ",
+        )
+        for each in manifest.variants
+        if _has_planned_limit(each, profile)
+    ]
     why = "it ships with the artifact, from which it is taken: where it comes from is not shown"
     rows += [
         NotReproduced(what=f"library of custom operators {each.name}", why=why)
@@ -247,6 +257,14 @@ def foresee(recorded: RecordedBuild) -> Foreseen:
         if each.path is not None
     ]
     return Foreseen(rows=tuple(rows), variants=frozenset(native), golden=golden)
+
+
+def _has_planned_limit(variant: Variant, profile: Profile) -> bool:
+    specs = {each.name: each for each in profile.variants}
+    spec = specs.get(variant.spec or variant.name)
+    options = profile.cuda if spec is None else profile.cuda_of(spec)
+    stated = variant.session.provider_options.get(CAPTURING.ort_name, {})
+    return options.memory.limit_bytes == "plan" and ARENA_LIMIT in stated
 
 
 def _named(ort_names: tuple[str, ...]) -> Iterator[str]:
