@@ -276,6 +276,38 @@ def test_gates_beside_wide_parts_have_some_columns_more(
     assert sorted(shapes[name].dim[-1].dim_value for name in products) == [8, HIDDEN, HIDDEN]
 
 
+@pytest.mark.parametrize(("opset", "divided"), [(9, 0), (10, 1)])
+def test_gates_are_cut_where_slices_have_their_ends_as_inputs(opset: int, divided: int) -> None:
+    parts = make("Split", ["f"], ["q", "k", "g"], axis=2, split=[HIDDEN, HIDDEN, GATES])
+    held = {name: value for name, value in GATED.items() if name != "uneven"}
+    model = graph({**WHOLE, "q": parts}, opset=opset, outputs=("q", "k", "g"), **held)
+    fused = check(model)
+    assert ops(fused).count("MatMul") == (3 if divided else 1)
+
+
+def test_what_a_branch_cuts_of_gates_is_its_own() -> None:
+    branches = [
+        helper.make_graph(
+            [make("Slice", ["g", "only 0", f"only {end}", "only 2"], [f"o{end}"])],
+            f"branch {end}",
+            [],
+            [helper.make_tensor_value_info(f"o{end}", TensorProto.FLOAT, None)],
+        )
+        for end in (1, 2)
+    ]
+    nodes: Nodes = {
+        **WHOLE,
+        "q": make("Split", ["f", "uneven"], ["q", "k", "g"], axis=2),
+        "m": make("ReduceSum", ["x"], ["m"], keepdims=0),
+        "c": make("Greater", ["m", "zero"], ["c"]),
+        "o": make("If", ["c"], ["o"], then_branch=branches[0], else_branch=branches[1]),
+    }
+    model = graph(nodes, outputs=("q", "k", "o"), zero=np.array(0, np.float32), **GATED)
+    read = ("only 0", "only 1", "only 2")
+    model.graph.initializer.extend(numpy_helper.from_array(NUMBERS[name], name) for name in read)
+    assert ops(check(model)).count("MatMul") == 3
+
+
 def test_heads_that_are_put_side_by_side_again_are_not_reshaped() -> None:
     nodes = {**FOUND["parts of each head"][0], "t": None}
     nodes["q"] = make("Split", ["r"], ["q1", "k1", "v1"], axis=-1, num_outputs=3)

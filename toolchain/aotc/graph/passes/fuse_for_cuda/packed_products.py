@@ -47,6 +47,8 @@ from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 
 # Tensor cores multiply half precision in such steps; other widths take slower kernels.
 _STEP = 8
+# Since then Slice has its starts and ends as inputs.
+_ENDS_ARE_INPUTS_SINCE = 10
 
 
 @record
@@ -181,6 +183,9 @@ def _packed(node: ir.Node) -> _Packed | None:
 
 def _is_worth_more_columns(packed: _Packed, widths: list[int]) -> bool:
     """Whether one narrow part, of the last axis itself, stands beside wider ones."""
+    graph = packed.product.graph
+    if graph is None or graph.opset_imports.get("", 1) < _ENDS_ARE_INPUTS_SINCE:
+        return False
     whole = len(packed.dims) == 1 and not any(part.dropped for part in packed.parts)
     narrow = [width for width in widths if width % _STEP]
     return whole and len(narrow) == 1 and narrow[0] * _STEP <= sum(widths)
@@ -400,7 +405,12 @@ class _Writer:
             return old, result
 
         readers = [use.node for use in part.result.uses() if not use.idx]
-        ranges = [part_along(node, at) if is_op(node, "Slice") else None for node in readers]
+        # What a graph of control flow makes stays its own.
+        here = [is_op(node, "Slice") and node.graph is part.result.graph for node in readers]
+        ranges = [
+            part_along(node, at) if is_here else None
+            for node, is_here in zip(readers, here, strict=True)
+        ]
         own = [
             taken(*each, node.outputs[0])
             for node, each in zip(readers, ranges, strict=True)
