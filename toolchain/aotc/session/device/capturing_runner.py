@@ -138,15 +138,21 @@ class CapturingRunner:
         by_name = dict(zip(wanted, found, strict=True))
         return [by_name[name] for name in names]
 
-    def run_without_graph(self, inputs: Mapping[str, Data]) -> list[Data]:
+    def run_without_graph(
+        self, inputs: Mapping[str, Data], sizes: Mapping[str, int] | None = None
+    ) -> list[Data]:
         """All outputs, as `run` answers at sizes that are not captured.
 
-        Raises AOTC-M004 and R005.
+        If `sizes` are promised ones that have a session of their own, they run in that: a session
+        may plan kernels for long when it meets another size.  Raises AOTC-M004 and R005.
         """
 
         def once() -> list[Data]:
+            session = self.session
+            if sizes is not None and (key := self._key(sizes)) in self._promised:
+                session = self._session_of(key)
             with GATE.used(), self.device.lock:
-                return self._run_once(inputs, self._outputs)
+                return self._run_once(inputs, self._outputs, session)
 
         return self._owner.call(once)
 
@@ -285,13 +291,15 @@ class CapturingRunner:
         with GATE.used(), self.device.lock:
             # Dims that no relation is enforced for may differ under one key.
             if run is None or not run.fits(inputs):
-                return self._run_once(inputs, names)
+                return self._run_once(inputs, names, self.session)
             return list(run.answer(inputs, names, part_of))
 
-    def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
-        """Run sizes that are not captured; the buffers are freed afterwards."""
+    def _run_once(
+        self, inputs: Mapping[str, Data], names: Sequence[str], session: ort.InferenceSession
+    ) -> list[Data]:
+        """Run without a graph; the buffers are freed afterwards."""
         device = self.device
-        binding = self.session.io_binding()
+        binding = session.io_binding()
         kept: list[Bytes] = []
         try:
             for name, value in self._uploaded(inputs, kept).items():
@@ -299,7 +307,7 @@ class CapturingRunner:
             for name in names:
                 binding.bind_output(name, device.name, device.index)
             # Awaited: what kernels put aside on the host is freed by ONNX Runtime's own wait alone.
-            self.session.run_with_iobinding(binding, run_options(NO_GRAPH))
+            session.run_with_iobinding(binding, run_options(NO_GRAPH))
             return list(read_values(binding.get_outputs(), device))
         except BaseException as error:
             device.settle()
