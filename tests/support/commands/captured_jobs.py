@@ -63,9 +63,9 @@ class PlannedRun(FixedRun):
 class PlannedRunner(CapturingRunner):
     """Notes the shapes of calls that are not captured."""
 
-    def _run_once(self, inputs: Any, names: Any, session: Any) -> list[Any]:
-        planned[id(session)] = {name: array.shape for name, array in inputs.items()}
-        return super()._run_once(inputs, names, session)
+    def _run_once(self, inputs: Any, names: Any, own: Any = None) -> list[Any]:
+        planned[id(own or self.session)] = {name: array.shape for name, array in inputs.items()}
+        return super()._run_once(inputs, names, own)
 
 
 def _dies(run: PlannedRun) -> None:

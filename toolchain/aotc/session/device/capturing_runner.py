@@ -148,11 +148,11 @@ class CapturingRunner:
         """
 
         def once() -> list[Data]:
-            session = self.session
+            own = None
             if sizes is not None and (key := self._key(sizes)) in self._promised:
-                session = self._session_of(key)
+                own = self._session_of(key)
             with GATE.used(), self.device.lock:
-                return self._run_once(inputs, self._outputs, session)
+                return self._run_once(inputs, self._outputs, own)
 
         return self._owner.call(once)
 
@@ -291,14 +291,17 @@ class CapturingRunner:
         with GATE.used(), self.device.lock:
             # Dims that no relation is enforced for may differ under one key.
             if run is None or not run.fits(inputs):
-                return self._run_once(inputs, names, self.session)
+                return self._run_once(inputs, names)
             return list(run.answer(inputs, names, part_of))
 
     def _run_once(
-        self, inputs: Mapping[str, Data], names: Sequence[str], session: ort.InferenceSession
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str],
+        own: ort.InferenceSession | None = None,
     ) -> list[Data]:
-        """Run without a graph; the buffers are freed afterwards."""
-        device = self.device
+        """Run sizes that are not captured, or in their `own` session; the buffers are freed."""
+        device, session = self.device, own or self.session
         binding = session.io_binding()
         kept: list[Bytes] = []
         try:
