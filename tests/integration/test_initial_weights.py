@@ -41,6 +41,22 @@ def test_answers_follow_from_the_images_and_repeat() -> None:
     assert torch.equal(*answers)
 
 
+def test_rounding_does_not_grow_from_layer_to_layer() -> None:
+    torch.manual_seed(3)
+    layers: list[Any] = []
+    for _ in range(40):
+        convolution = torch.nn.Conv2d(16, 16, 3, padding=1, bias=False)
+        layers += [convolution, torch.nn.BatchNorm2d(16), torch.nn.ReLU()]
+    made = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1)).eval()
+    settle(made, [torch.zeros((2, 16, 8, 8))])
+    given = torch.randn((6, 16, 8, 8), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected, found = made(given), given
+        for layer in made:
+            found = layer(found).half().float()
+    assert (found - expected).norm() < 0.01 * expected.norm()
+
+
 def test_a_network_that_answers_alike_to_everything_is_refused() -> None:
     made = network(1)
     with torch.no_grad():

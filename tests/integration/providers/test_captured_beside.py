@@ -5,6 +5,9 @@ The trial is the build's own, in a process that really dies; its device is the h
 
 from __future__ import annotations
 
+import base64
+import itertools
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,42 @@ def test_each_size_gets_a_session_of_its_own(
     assert form.form == "one session for all captured sizes"
     assert "at replay" in form.reason and "batch=" in form.reason and how in form.reason
     assert "(batch=8; batch=2 captured)" in form.reason
+
+
+def test_a_proof_changes_sizes_as_seldom_as_it_can(
+    on_host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels of convolutions are planned anew at each change, for seconds on a GPU."""
+    on_host("crashing")
+    run, noted_sizes = Workers.run, tmp_path / "sizes"
+    monkeypatch.setenv("NOTED_SIZES", str(noted_sizes))
+
+    def noted(workers: Workers, job: str, *given: Any, **named: Any) -> Any:
+        if job == PROOF:
+            job = "captured_jobs:noting_sizes"
+        return run(workers, job, *given, **named)
+
+    monkeypatch.setattr(Workers, "run", noted)
+    found = built(tmp_path, profile(sessions="each"))
+    ran = [int(line) for line in noted_sizes.read_text().split()]
+    changes = [size for size, _ in itertools.groupby(ran)]
+    compared = changes[: len(set(ran))]
+    assert len(set(compared)) == len(compared)
+    # Calls of the optimal sizes are timed where these are compared, and those of others in a row.
+    assert ran[:10] == ran[:1] * 10
+    timed = changes[len(compared) :]
+    assert len(timed) <= len(compared)
+    # Evidence has them in the order of the fixtures all the same.
+    monkeypatch.setattr(Workers, "run", run)
+    assert compared_in(found) == compared_in(built(tmp_path / "again", profile(sessions="each")))
+
+
+def compared_in(found: Built) -> list[str]:
+    """What the evidence compares, in order: names of fixtures and sizes."""
+    bundle = json.loads((found.path / "attestations" / "evidence.sigstore.json").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    (variant,) = statement["predicate"]["variants"]
+    return [f"{each['fixture']} {each['sizes']}" for each in variant["comparisons"]]
 
 
 def test_what_hangs_is_ended_by_the_limit_of_jobs(on_host: Any, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class Ordered(Runner):
         self.calls.append(sizes["batch"])
         return [inputs["x"] * 2]
 
-    def run_without_graph(self, inputs: Any) -> list[Any]:
+    def run_without_graph(self, inputs: Any, sizes: Any = None) -> list[Any]:
         self.calls.append(-len(inputs["x"]))
         return [inputs["x"] * 2]
 
@@ -152,7 +152,7 @@ class Slow:
     def run(self, inputs, names, sizes):
         RUN
 
-    def run_without_graph(self, inputs):
+    def run_without_graph(self, inputs, sizes):
         time.sleep(1.0)
         return []
 

@@ -68,6 +68,26 @@ def test_each_captured_size_has_one_and_other_calls_the_first() -> None:
     assert opened.alive == 0
 
 
+def test_a_run_without_a_graph_is_in_the_session_of_its_size() -> None:
+    opened = Opened()
+    made = runner(opened)
+    ran = []
+    once = made._run_once
+
+    def noted(inputs: Any, names: Any, own: ort.InferenceSession | None) -> Any:
+        ran.append(own)
+        return once(inputs, names, own)
+
+    made._run_once = noted  # type: ignore[method-assign]
+    for sizes in ({"n": 2}, {"n": 3}, None):
+        (y,) = made.run_without_graph(given(3), sizes)
+        assert (y == 6).all()
+    assert len(opened.sessions) == 1
+    assert ran == [opened.sessions[0](), None, None]
+    ran.clear()
+    made.close()
+
+
 def test_one_session_is_opened_once() -> None:
     opened = Opened()
     made = runner(opened, sessions="one")

@@ -785,6 +785,11 @@ class WarmCalls:
         self._began = time.perf_counter()
         self._waited = waited_seconds()
 
+    @property
+    def names(self) -> Collection[str]:
+        """The fixtures of which calls were timed."""
+        return self._times.keys()
+
     def timed(self, fixture: str, call: Call) -> Call:
         """`call` of a fixture, of which each is timed."""
         times = self._times.setdefault(fixture, [])

@@ -120,7 +120,7 @@ def what_is_wrong(
         return dict(_moved(inputs_of(cases[index]), turn))
 
     wanted = sorted({(step.case, step.turn) for step in steps if not step.captures})
-    computed = {key: runner.run_without_graph(moved(*key)) for key in wanted}
+    computed = {key: runner.run_without_graph(moved(*key), cases[key[0]].sizes) for key in wanted}
     for number, step in enumerate(steps):
         tell_steps(number, len(steps))
         key, sizes = (step.case, step.turn), cases[step.case].sizes
@@ -177,7 +177,7 @@ def _compared(
     if digests == first:
         return "", digests
     if computed is None:
-        computed = runner.run_without_graph(inputs)
+        computed = runner.run_without_graph(inputs, sizes)
     names = [output.name for output in runner.session.get_outputs()]
     for name, one, other in zip(names, found, computed, strict=True):
         if not agree(np.asarray(one), np.asarray(other)):
@@ -185,7 +185,7 @@ def _compared(
     if first is None:
         return "", digests
     # A model that draws numbers, or sums in any order, never repeats the bits.
-    again = (runner.run_without_graph(inputs) for _ in range(_REPEATS))
+    again = (runner.run_without_graph(inputs, sizes) for _ in range(_REPEATS))
     if any(_digests(each) != _digests(computed) for each in again):
         return "", first
     changed = [n for n, one, other in zip(names, digests, first, strict=True) if one != other]

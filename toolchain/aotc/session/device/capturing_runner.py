@@ -148,15 +148,21 @@ class CapturingRunner:
         by_name = dict(zip(wanted, found, strict=True))
         return [by_name[name] for name in names]
 
-    def run_without_graph(self, inputs: Mapping[str, Data]) -> list[Data]:
+    def run_without_graph(
+        self, inputs: Mapping[str, Data], sizes: Mapping[str, int] | None = None
+    ) -> list[Data]:
         """All outputs, as `run` answers at sizes that are not captured.
 
-        Raises AOTC-M004 and R005.
+        If `sizes` are promised ones that have a session of their own, they run in that: a session
+        may plan kernels for long when it meets another size.  Raises AOTC-M004 and R005.
         """
 
         def once() -> list[Data]:
+            own = None
+            if sizes is not None and (key := self._key(sizes)) in self._promised:
+                own = self._session_of(key)
             with GATE.used(), self.device.lock:
-                return self._run_once(inputs, self._outputs)
+                return self._run_once(inputs, self._outputs, own)
 
         return self._owner.call(once)
 
@@ -306,10 +312,15 @@ class CapturingRunner:
             self._answers += 1
             return list(found)
 
-    def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
-        """Run sizes that are not captured; the buffers are freed afterwards."""
-        device = self.device
-        binding = self.session.io_binding()
+    def _run_once(
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str],
+        own: ort.InferenceSession | None = None,
+    ) -> list[Data]:
+        """Run sizes that are not captured, or in their `own` session; the buffers are freed."""
+        device, session = self.device, own or self.session
+        binding = session.io_binding()
         kept: list[Bytes] = []
         try:
             for name, value in self._uploaded(inputs, kept).items():
@@ -317,7 +328,7 @@ class CapturingRunner:
             for name in names:
                 binding.bind_output(name, device.name, device.index)
             # Awaited: what kernels put aside on the host is freed by ONNX Runtime's own wait alone.
-            self.session.run_with_iobinding(binding, run_options(NO_GRAPH))
+            session.run_with_iobinding(binding, run_options(NO_GRAPH))
             return list(read_values(binding.get_outputs(), device))
         except BaseException as error:
             device.settle()
