@@ -63,6 +63,24 @@ def test_a_call_that_takes_long_is_made_once_and_of_the_main_fixture_alone(
     assert list(measured["run_seconds"]) == ["opt"]
 
 
+def test_the_main_fixture_stays_that_where_it_was_called_before() -> None:
+    counts: dict[str, int] = {}
+
+    def call_of(fixture: str) -> Callable[[], list[Any]]:
+        def call() -> list[Any]:
+            counts[fixture] = counts.get(fixture, 0) + 1
+            return []
+
+        return call
+
+    warm = WarmCalls()
+    warm.call_all({"opt": ENDLESS}, call_of, {})
+    before = dict(counts)
+    warm.call_all({"max": ENDLESS, "min": ENDLESS}, call_of, {})
+    assert list(before) == ["opt"]
+    assert counts == before
+
+
 def test_a_few_calls_are_made_that_do_not_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_TIMED_SECONDS", 0.001)
     monkeypatch.setattr(timing, "_FEW_SECONDS", ENDLESS)

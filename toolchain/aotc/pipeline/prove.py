@@ -565,7 +565,9 @@ def prove_job(request: Json) -> Json:
 
     pool = ThreadPoolExecutor(min(_AT_ONCE, usable_cores() or 1) if on_cuda else 1)
     at_once = on_cuda and request["times"] and not request["free"]
-    main = main_fixture([each["name"] for each in request["references"]]) if at_once else ""
+    # A fixture may run at several sizes: calls are timed at those that it has first.
+    named = [each["name"] for each in request["references"]]
+    main = named.index(main_fixture(named)) if at_once and named else -1
     ordered = list(enumerate(request["references"]))
     if on_cuda:
         # Sizes in the order in which they come first, each in one go: see below.
@@ -583,7 +585,8 @@ def prove_job(request: Json) -> Json:
             where = f"variant {request['variant']}, fixture {reference['name']}"
             raise AotcError(failed.code, failed.what, where=where, found=failed.found) from None
         seconds = time.perf_counter() - started
-        cold.setdefault(reference["name"], seconds)
+        if number == named.index(reference["name"]):
+            cold[reference["name"]] = seconds
         if wanted != sizes:
             outputs = padder.crop(names, outputs, sizes)
 
@@ -610,8 +613,8 @@ def prove_job(request: Json) -> Json:
         )
         # Kernels of convolutions are planned for these sizes now, and would be anew behind others,
         # which takes longer than all calls.
-        if reference["name"] == main and not warm.names and all(error.passed for error in errors):
-            warm.call_all({main: seconds}, call_of, {})
+        if number == main and all(error.passed for error in errors):
+            warm.call_all({reference["name"]: seconds}, call_of, {})
     pool.shutdown()
     comparisons = [compared_by[number] for number in sorted(compared_by)]
     device_bytes = memory_taken(free)

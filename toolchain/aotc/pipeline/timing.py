@@ -816,7 +816,8 @@ class WarmCalls:
         that the budget has no room for is not timed.
         """
         ends = time.perf_counter() + _TIMED_SECONDS
-        main = main_fixture(cold)
+        # It may have been called before.
+        main = main_fixture((*self._times, *cold))
         for name in sorted(cold, key=lambda each: each != main):
             least, most, enough = _MAIN_CALLS if name == main else _OTHER_CALLS
             left = repeated.get(name, 0)
