@@ -35,7 +35,7 @@ from aotc.spec.memory import (
 from aotc.spec.profile import Budgets
 from aotc.spec.providers import CAPTURING, ArenaOptions, CudaOptions
 from aotc.spec.run_report import Gate
-from aotc.spec.variant import SessionSpec
+from aotc.spec.variant import GraphCapture, SessionSpec
 from aotc.spec.yaml import NO_PLACES
 
 MIB = 1 << 20
@@ -104,12 +104,12 @@ def evidence(observed: int, planned: int = 10 * MIB, **more: Any) -> VariantEvid
 
 
 def judged(
-    found: VariantEvidence, weights: int = 0, **budgets: int
+    found: VariantEvidence, weights: int = 0, graphs: GraphCapture | None = None, **budgets: int
 ) -> tuple[list[AotcError], list[Gate]]:
     gates: list[Gate] = []
     context = SimpleNamespace(profile=SimpleNamespace(budgets=Budgets(**budgets)), places=NO_PLACES)
     state: Any = SimpleNamespace(context=context, journal=SimpleNamespace(judged=gates.extend))
-    lowered = SimpleNamespace(memory=SimpleNamespace(weights_bytes=weights))
+    lowered = SimpleNamespace(memory=SimpleNamespace(weights_bytes=weights), cuda_graphs=graphs)
     item: Any = SimpleNamespace(evidence=found, lowered=lowered)
     return judge_memory([item], state), gates
 
@@ -286,6 +286,22 @@ def test_what_was_observed_of_a_size_is_not_planned_higher() -> None:
     unknown = replace(found.planned, device=replace(plan, at=(*plan.at, run(100, 100 * MIB, ""))))
     (breach,), _ = judged(replace(found, planned=unknown), device_memory_bytes=939 * MIB)
     assert breach.found.startswith(f"{940 * MIB} bytes with one call")
+
+
+@pytest.mark.parametrize(("sessions", "more"), [(1, 2 + 200), (3, 2 + 300 + 60 + 500)])
+def test_captured_sizes_count_for_the_budget_of_a_gpu(sessions: int, more: int) -> None:
+    """They are in no session that is measured: their inputs, their arenas, and weights of each."""
+    held = PlannedCapture(sizes={"seq": 1}, buffers_bytes=MIB, arena_bytes=150 * MIB)
+    found = on_gpu(130 * MIB, captures=(held, held), sessions=sessions)
+    graphs = GraphCapture(sizes=({"seq": 1}, {"seq": 2}))
+    limit = (900 + more) * MIB
+    assert not judged(found, graphs=graphs, device_memory_bytes=limit)[0]
+    (breach,), _ = judged(found, graphs=graphs, device_memory_bytes=limit - 1)
+    assert breach.found.startswith(f"{limit} bytes with one call and 2 captured sizes")
+    _, (gate,) = judged(
+        evidence(MIB, on_device=MIB, device_bytes=MIB), graphs=graphs, device_memory_bytes=MIB
+    )
+    assert gate.measured == f"{MIB} bytes with one call, captured sizes not known"
 
 
 def in_turn(found: VariantEvidence, allocated: int) -> VariantEvidence:

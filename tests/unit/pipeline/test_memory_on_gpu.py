@@ -161,14 +161,15 @@ def test_captured_sizes_hold_their_buffers(
     captures = {"sizes": sizes, "sessions": sessions}
     found = device(planned(tmp_path, (100, 1000), monkeypatch, captures=captures))
     assert found.sessions == holders
-    assert [each.buffers_bytes for each in found.captures] == [rows * ROW for rows in (100, 1000)]
-    # In a session of its own each size has an arena of its own, else what the one before freed.
+    assert [each.buffers_bytes for each in found.captures] == [rows * ROW for rows in (1000, 100)]
+    # The largest comes first.  The other has a session's own arena, or what the largest freed.
     first, second = (each.arena_bytes for each in found.captures)
     alone = device(
-        planned(tmp_path, (100, 1000), monkeypatch, captures={**captures, "sizes": sizes[1:]})
+        planned(tmp_path, (100, 1000), monkeypatch, captures={**captures, "sizes": sizes[:1]})
     )
-    assert first == 1 << 20
-    assert (second == alone.captures[0].arena_bytes) is (sessions == "each")
+    assert first >= 1000 * (3 * ROW + 32)
+    assert alone.captures[0].arena_bytes == 1 << 20
+    assert second == (1 << 20 if sessions == "each" else 0)
     assert found.captured_bytes == 1100 * ROW + first + second
 
 

@@ -77,6 +77,23 @@ def device_workspace(variant: VariantEvidence) -> int:
     return max([0, *(most - plan for most, plan in seen if plan is not None)])
 
 
+def captured_bytes(variant: VariantEvidence) -> int:
+    """What captured sizes take of a GPU beside a session that ran all sizes, in bytes, by its plan.
+
+    In one session they have the arena that calls made, as far as that goes.
+    """
+    device = variant.planned.device if variant.planned is not None else None
+    if device is None or not device.captures:
+        return 0
+    arenas = sum(each.arena_bytes for each in device.captures)
+    if device.sessions == 1:
+        arenas = max(arenas - max(run.arena_bytes for run in device.at), 0)
+    else:
+        arenas += len(device.captures) * device_workspace(variant)
+        arenas += (device.sessions - 1) * device.weights_bytes
+    return arenas + sum(each.buffers_bytes for each in device.captures)
+
+
 def with_planned_limits(
     proven: Sequence[ProvenModel], state: BuildState
 ) -> tuple[list[ProvenModel], list[AotcError]]:
@@ -253,11 +270,15 @@ def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judg
     each = max([seen, *planned])
     if calls > 1 and not each and variant.device_bytes <= limit:
         return _not_judged(variant, calls, "device_memory_bytes", limit, places)
-    # What was taken has one call of the largest size that was observed.
-    taken = variant.device_bytes + calls * each - seen
+    # What was taken has one call of the largest size that was observed, and no captured size.
+    held = variant.device_bytes + captured_bytes(variant)
+    taken = held + calls * each - seen
     text = f"{taken} bytes with {_calls(calls)}"
+    if item.lowered.cuda_graphs is not None:
+        captured = len(plan.captures) if plan is not None else 0
+        text += f" and {captured} captured sizes" if captured else ", captured sizes not known"
     if taken > limit and plan is not None:
-        text += _begins_there(variant, plan, limit - variant.device_bytes + seen, calls)
+        text += _begins_there(variant, plan, limit - held + seen, calls)
     return _judged(
         "AOTC-M009",
         "device memory exceeds its budget",

@@ -48,6 +48,7 @@ from aotc.session.inference import SHAPES_ALONE, with_outputs
 from aotc.session.node_times import read_events
 from aotc.session.padding import Padder
 from aotc.session.sessions import create_session, run
+from aotc.spec.buckets import largest_first
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.memory import (
     AliveBuffer,
@@ -347,7 +348,7 @@ def _on_device(
     apart = captured["sessions"] == "each"
     captures, arena = [], Arena(grows=grows)
     exact, doubling = Arena(grows=False), Arena()
-    for sizes in map(domain.complete, captured["sizes"]):
+    for sizes in map(domain.complete, largest_first(captured["sizes"])):
         arena = Arena(grows=grows) if apart else arena
         before, shape_of = arena.held, rules.at(sizes)
         for each in (arena,) if apart else (arena, exact, doubling):
