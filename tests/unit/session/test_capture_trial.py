@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,11 @@ class Ordered(Runner):
         return [inputs["x"] * 2]
 
 
-def test_runs_without_a_graph_come_first_and_change_sizes_least() -> None:
+def test_runs_without_a_graph_come_first_and_change_sizes_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Steps are told in a file.
+    monkeypatch.chdir(tmp_path)
     """Of a network of convolutions, a change of sizes plans each kernel anew."""
     runner: Any = Ordered()
     cases = [case(8), case(2)]
