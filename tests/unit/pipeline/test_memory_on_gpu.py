@@ -30,8 +30,11 @@ COPIES = {"h": "MemcpyToHost", "d": "MemcpyFromHost"}
 ON_CPU = "c"
 
 
-def crossing(folder: Path) -> Path:
-    """Three values on the GPU, one on the host between two copies, then three on the GPU again."""
+def crossing(folder: Path, *, gives_weight: bool = False) -> Path:
+    """Three values on the GPU, one on the host between two copies, then three on the GPU again.
+
+    With `gives_weight` a weight is an output as well, as what ONNX Runtime folds may be.
+    """
     node = helper.make_node
     nodes = [
         node("Exp", ["x"], ["a"]),
@@ -47,7 +50,14 @@ def crossing(folder: Path) -> Path:
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", COLUMNS])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 8])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 8]),
+            *(
+                [helper.make_tensor_value_info("w", TensorProto.FLOAT, None)]
+                if gives_weight
+                else []
+            ),
+        ],
         [numpy_helper.from_array(np.ones((COLUMNS, 8), np.float32), "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -59,7 +69,7 @@ def crossing(folder: Path) -> Path:
 
 def planned(folder: Path, rows: tuple[int, ...], monkeypatch: Any, **request: Any) -> PlannedMemory:
     """The plan of `crossing` as if all nodes but one, and its copies, were on CUDA."""
-    path = crossing(folder)
+    path = crossing(folder, gives_weight=request.pop("gives_weight", False))
     stated = {
         "providers": [CPU],
         "contexts": False,
@@ -122,6 +132,16 @@ def test_the_gpu_has_a_plan_of_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     host = plan.at[0]
     assert host.live_bytes == 2 * 100 * ROW
     assert host.later_bytes == 2 * 100 * ROW + 3328
+
+
+def test_a_weight_that_is_an_output_is_copied_by_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node makes it, so that no call has its size."""
+    captures = {"sizes": [{"rows": 100}], "sessions": "one"}
+    plan = planned(tmp_path, (100, 1000), monkeypatch, captures=captures, gives_weight=True)
+    assert {each.values for each in plan.copies} == {1}
+    assert device(plan).captures[0].buffers_bytes == 100 * ROW
 
 
 def test_copies_are_counted_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
