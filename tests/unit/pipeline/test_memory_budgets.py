@@ -275,15 +275,13 @@ def test_what_was_observed_of_a_size_is_not_planned_higher() -> None:
     assert found.planned.device is not None
     small = replace(found.memory.at[0], fixture="min", device_activation_bytes=80 * MIB)
     plan = replace(found.planned.device, at=(*found.planned.device.at, run(10, 10 * MIB, "min")))
-    found = replace(
-        found,
-        memory=replace(found.memory, at=(*found.memory.at, small)),
-        planned=replace(found.planned, device=plan),
-    )
+    both = replace(found.planned, device=plan)
+    memory = replace(found.memory, at=(*found.memory.at, small))
+    found = replace(found, memory=memory, planned=both)
     assert device_workspace(found) == 70 * MIB
     assert not judged(found, device_memory_bytes=900 * MIB)[0]
     # Of a size that was not called, it may be as much.
-    unknown = replace(found.planned, device=replace(plan, at=(*plan.at, run(100, 100 * MIB, ""))))
+    unknown = replace(both, device=replace(plan, at=(*plan.at, run(100, 100 * MIB, ""))))
     (breach,), _ = judged(replace(found, planned=unknown), device_memory_bytes=939 * MIB)
     assert breach.found.startswith(f"{940 * MIB} bytes with one call")
 
