@@ -248,9 +248,12 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def with_requirements(names: Iterable[str]) -> dict[str, Library]:
-    """The distributions of these names that are installed, and what they require, by name."""
-    found: dict[str, Library] = {}
+def with_requirements(names: Iterable[str], known: Iterable[Library] = ()) -> dict[str, Library]:
+    """The distributions of these names that are installed, and what they require, by name.
+
+    `known` are distributions among them, with all that they require.
+    """
+    found = {_normalized(each.name): each for each in known}
     wanted = list(names)
     while wanted:
         name = wanted.pop()
@@ -261,8 +264,10 @@ def with_requirements(names: Iterable[str]) -> dict[str, Library]:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        found[key] = _library(distribution)
-        wanted += _required(distribution.requires or ())
+        # Each look at these reads and parses the file.
+        about = distribution.metadata
+        found[key] = _library(distribution, about)
+        wanted += _required(about.get_all("Requires-Dist") or _of_an_egg(distribution))
     return found
 
 
@@ -401,8 +406,7 @@ def _environment(libraries: Iterable[Library]) -> Json:
 
     Those are `libraries`, which decide bytes, and what the command line requires.
     """
-    found = with_requirements(_OF_COMMANDS)
-    found |= {_normalized(each.name): each for each in libraries}
+    found = with_requirements(_OF_COMMANDS, libraries)
     return {
         "aotc": installed_form(),
         "implementation": platform.python_implementation().lower(),
@@ -433,7 +437,7 @@ def _resource(name: str, sha256: str, **notes: str) -> dict[str, Json]:
     }
 
 
-def _library(distribution: metadata.Distribution) -> Library:
+def _library(distribution: metadata.Distribution, about: metadata.PackageMetadata) -> Library:
     # RECORD lists itself without a digest; reading it as text would change its line ends.
     text = distribution.read_text("RECORD") or ""
     own = re.search(r"^(.+\.dist-info/RECORD),,$", text, re.MULTILINE)
@@ -444,12 +448,12 @@ def _library(distribution: metadata.Distribution) -> Library:
             f"{file}\n" for file in sorted(map(str, distribution.files or ()))
         ).encode()
     return Library(
-        name=distribution.metadata["Name"],
-        version=distribution.version,
+        name=about["Name"],
+        version=about["Version"],
         sha256=hashlib.sha256(listed).hexdigest(),
         digest_of="RECORD" if own is not None else "names of files",
-        licences=_licences(distribution),
-        contents=contents_digest(distribution.read_text("RECORD") or ""),
+        licences=_licences(about),
+        contents=contents_digest(text),
     )
 
 
@@ -473,20 +477,25 @@ def contents_digest(record_text: str) -> str:
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest() if rows else ""
 
 
-def _licences(distribution: metadata.Distribution) -> tuple[str, ...]:
+def _licences(about: metadata.PackageMetadata) -> tuple[str, ...]:
     """The licenses in its metadata: an SPDX expression (PEP 639), classifiers, or a name."""
-    about = distribution.metadata.json
-    if expression := about.get("license_expression"):
+    found = {name: about.get_all(name) or [""] for name in ("License-Expression", "License")}
+    if expression := found["License-Expression"][0]:
         return (str(expression),)
     prefix = "License :: "
     named = tuple(
         classifier.rpartition(" :: ")[2]
-        for classifier in about.get("classifier", ())
+        for classifier in about.get_all("Classifier") or ()
         if classifier.startswith(prefix) and classifier != f"{prefix}OSI Approved"
     )
-    text = str(about.get("license", "")).strip()
+    text = str(found["License"][0]).strip()
     # Some distributions put the complete license text there.
     return (text,) if text and "\n" not in text and len(text) <= 100 else named
+
+
+def _of_an_egg(distribution: metadata.Distribution) -> Iterable[str]:
+    """What a distribution of an old form requires."""
+    return (distribution.requires or ()) if distribution.read_text("requires.txt") else ()
 
 
 def _required(lines: Iterable[str]) -> list[str]:
