@@ -42,11 +42,15 @@ _SEED: Final = 0
 
 
 class SizedCall(NamedTuple):
-    """A call whose memory is observed: the sizes of its dims, and arrays of them by input."""
+    """A call whose memory is observed: the sizes of its dims, and arrays of them by input.
+
+    The first one of a session is profiled to the file `profile`.
+    """
 
     fixture: str
     sizes: Mapping[str, int]
     inputs: Mapping[str, Data]
+    profile: Path | None = None
 
     @property
     def bytes(self) -> int:
@@ -62,7 +66,7 @@ class _Opener(NamedTuple):
     providers: Mapping[str, Mapping[str, str]]
     config: dict[str, str]
 
-    def __call__(self) -> CountedSession:
+    def __call__(self, call: SizedCall) -> CountedSession:
         spec = self.spec
         levels = import_onnxruntime().GraphOptimizationLevel
         return CountedSession(
@@ -72,6 +76,7 @@ class _Opener(NamedTuple):
             level=int(getattr(levels, LEVEL_NAMES[spec.optimization])),
             threads=usable_cores() if spec.threads is None else spec.threads,
             custom_ops=everywhere(),
+            profile=call.profile,
         )
 
 
@@ -90,7 +95,7 @@ def observe_memory(
     """Observe sessions of `model` in this process: one for each of `calls`, the largest first.
 
     With `mixed_calls`, so many calls of all sizes in turn follow in the session of the largest, or
-    as many as `seconds` allow.  The session is as by `create_session`, whose arguments have these
+    as many as `seconds` allow; without the largest, if one call of it takes longer than that.  The session is as by `create_session`, whose arguments have these
     names; no graph is captured.  Where ONNX Runtime counts nothing, the record says why, and no
     more.  Raises AOTC-P004 if a provider is missing.
     """
@@ -113,14 +118,16 @@ def observe_memory(
     observed: dict[str, MemoryAtSizes] = {}
     loaded = largest = peak = mixed = None
     try:
-        with opener() as session:
-            loaded = resident_memory()
+        with opener(first) as session:
+            loaded, started = resident_memory(), time.monotonic()
             observed[first.fixture] = _at_sizes(session, first, outputs)
+            took = (time.monotonic() - started) / _CALLS
             largest, peak = resident_memory(), peak_memory_bytes()
-            if mixed_calls:
-                mixed = _mixed(session, [first, *others], outputs, mixed_calls, seconds)
+            turns = calls if took <= seconds else others
+            if mixed_calls and turns:
+                mixed = _mixed(session, first, turns, outputs, mixed_calls, seconds)
         for call in others:
-            with opener() as session:
+            with opener(call) as session:
                 observed[call.fixture] = _at_sizes(session, call, outputs)
     except NotCountedError as error:
         return ObservedMemory(onnxruntime=version, why_not=" ".join(str(error).split())[:500])
@@ -141,6 +148,8 @@ def _at_sizes(session: CountedSession, call: SizedCall, outputs: Sequence[str]) 
     with session.kept(call.inputs, outputs):
         kept = session.arenas()
     first = session.arenas()
+    if call.profile is not None:
+        session.end_profiling().rename(call.profile)
     for _ in range(1, _CALLS):
         session.run(call.inputs, outputs)
     last = session.arenas()
@@ -162,6 +171,7 @@ def _at_sizes(session: CountedSession, call: SizedCall, outputs: Sequence[str]) 
 
 def _mixed(
     session: CountedSession,
+    called: SizedCall,
     calls: Sequence[SizedCall],
     outputs: Sequence[str],
     planned: int,
@@ -169,21 +179,27 @@ def _mixed(
 ) -> MixedCalls:
     """Rounds of all sizes, each in a random order, after a first one of two calls of each.
 
-    Those of the first of `calls`, which takes the most time, were made already.  As many follow as
-    there is time for, and at least one of each.
+    Those of `called` were made already.  As many follow as there is time for, and at least one of
+    each.
     """
     end = time.monotonic() + seconds
-    for call in [*calls[1:], *calls[1:]]:
-        session.run(call.inputs, outputs)
+    for call in [*calls, *calls]:
+        if call is not called:
+            session.run(call.inputs, outputs)
     made = 2 * len(calls)
     first, first_resident = session.arenas(), resident_memory()
     taken, grown = _total(first), None
     order = np.random.default_rng(_SEED)
     least = made + len(calls)
     turn: list[int] = []
-    while made < planned and (made < least or time.monotonic() < end):
+    took = dict.fromkeys(range(len(calls)), 0.0)
+    while made < planned:
         turn = turn or order.permutation(len(calls)).tolist()
-        session.run(calls[turn.pop()].inputs, outputs)
+        started, at = time.monotonic(), turn.pop()
+        if made >= least and started + took[at] > end:
+            break
+        session.run(calls[at].inputs, outputs)
+        took[at] = time.monotonic() - started
         made += 1
         if (now := _total(session.arenas())) > taken:
             taken, grown = now, made
@@ -227,7 +243,10 @@ def resident_memory() -> ResidentMemory | None:
 
 
 def observe_job(request: Json) -> Json:
-    """In a worker of its own: observe the variant that `request` describes, on its fixtures."""
+    """In a worker of its own: observe the variant that `request` describes, on its fixtures.
+
+    What ran in the first call of each is profiled, for `plan_job`.
+    """
     inputs = [decode(Value, item) for item in request["inputs"]]
     padder = Padder(inputs, decode(Padding, request["padding"]) if request["padding"] else None)
     calls: list[SizedCall] = []
@@ -236,7 +255,7 @@ def observe_job(request: Json) -> Json:
         sizes, wanted = reference["sizes"], reference["wanted"]
         if wanted != sizes:
             given = padder.pad(given, sizes, wanted).inputs
-        calls.append(SizedCall(reference["name"], wanted, given))
+        calls.append(SizedCall(reference["name"], wanted, given, Path(reference["profile"])))
     model = Path(request["model"])
     return encode(
         observe_memory(
