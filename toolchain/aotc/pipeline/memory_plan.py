@@ -1,10 +1,10 @@
 """The memory plan of a variant: of the graph that ONNX Runtime runs, at sizes tried and not tried.
 
 A profiled call at the sizes of each fixture gives the order of the nodes and every shape: the one
-that was observed, else one of a worker's own, which opens the variant once more.  The graph is the
-one that ONNX Runtime's optimizer makes at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`,
-which know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`)
-gives plans at sizes that no call had.
+that was observed, else one of this worker's, which opens the variant once more.  The graph is the
+one that ONNX Runtime's optimizer makes at load, where it does.  What follows is
+`graph/allocation.py`, `workspace.py` and `arena.py`, which know no ONNX Runtime.  A rule for each
+size in terms of the dims (`graph/polynomials.py`) gives plans at sizes that no call had.
 """
 
 from __future__ import annotations

@@ -95,8 +95,9 @@ def observe_memory(
     """Observe sessions of `model` in this process: one for each of `calls`, the largest first.
 
     With `mixed_calls`, so many calls of all sizes in turn follow in the session of the largest, or
-    as many as `seconds` allow; without the largest, if one call of it takes longer than that.  The session is as by `create_session`, whose arguments have these
-    names; no graph is captured.  Where ONNX Runtime counts nothing, the record says why, and no
+    as many as `seconds` allow; without the largest, if a call of it takes more than its share.  The
+    session is as by `create_session`, whose arguments have these names; no graph is captured.
+    Where ONNX Runtime counts nothing, the record says why, and no
     more.  Raises AOTC-P004 if a provider is missing.
     """
     version = str(import_onnxruntime().__version__)
@@ -123,7 +124,7 @@ def observe_memory(
             observed[first.fixture] = _at_sizes(session, first, outputs)
             took = (time.monotonic() - started) / _CALLS
             largest, peak = resident_memory(), peak_memory_bytes()
-            turns = calls if took <= seconds else others
+            turns = calls if took * len(calls) <= seconds else others
             if mixed_calls and turns:
                 mixed = _mixed(session, first, turns, outputs, mixed_calls, seconds)
         for call in others:

@@ -248,9 +248,7 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def with_requirements(
-    names: Iterable[str], known: Iterable[Library] = ()
-) -> dict[str, Library]:
+def with_requirements(names: Iterable[str], known: Iterable[Library] = ()) -> dict[str, Library]:
     """The distributions of these names that are installed, and what they require, by name.
 
     `known` are some of them with all that they require.
