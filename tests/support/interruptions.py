@@ -16,7 +16,7 @@ from typing import Any
 import aotc
 
 # After these, the interpreter looks for signals (3.11 to 3.14).
-_LOOKS = frozenset(
+LOOKS = frozenset(
     opcode
     for name, opcode in dis.opmap.items()
     if name in ("RESUME", "JUMP_BACKWARD") or name.startswith("CALL")
@@ -55,7 +55,7 @@ def interrupted(
                 code = frame.f_code.co_code
                 last = before_that.get(frame)
                 before_that[frame] = frame.f_lasti
-                if last is None or code[last] not in _LOOKS:
+                if last is None or code[last] not in LOOKS:
                     return trace
             seen += 1
             if seen == place:

@@ -99,10 +99,11 @@ def both_ways(
     observed = observe_memory(
         path.read_bytes(),
         spec,
-        [SizedCall(*call, profiles[call[0]]) for call in calls],
+        [SizedCall(*call) for call in calls],
         outputs,
         providers=[CPU],
         weights_folder=folder,
+        profiles=profiles,
     )
     before = Path.cwd()
     os.chdir(folder)

@@ -157,8 +157,10 @@ def test_mixed_calls_end_when_their_time_is_over() -> None:
 
 
 def test_the_first_call_of_a_size_is_profiled(tmp_path: Path) -> None:
-    calls = [call(rows)._replace(profile=tmp_path / f"{rows}.json") for rows in (16, 32)]
-    observe_memory(turned(), PLAIN, calls, ["y"], providers=["CPUExecutionProvider"])
+    calls = [call(rows) for rows in (16, 32)]
+    profiles = {f"rows{rows}": tmp_path / f"{rows}.json" for rows in (16, 32)}
+    provider = "CPUExecutionProvider"
+    observe_memory(turned(), PLAIN, calls, ["y"], providers=[provider], profiles=profiles)
     for rows in (16, 32):
         events = json.loads((tmp_path / f"{rows}.json").read_text())
         shapes = [

@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(words: list[str]) -> int:
+    _take_closed()
     # What else is imported is imported in there, so that an interrupt may come early.
     with Interrupts() as interrupts:
         try:
@@ -46,6 +47,19 @@ def _answer(words: list[str]) -> int:
             from aotc.base.errors import AotcError
 
             return _fail(AotcError("AOTC-I025", "the command was interrupted"), words)
+
+
+def _take_closed() -> None:
+    """Open the null device in place of standard streams that are closed.
+
+    Otherwise the next file that is opened gets that number, and a library that writes to standard
+    error writes into the file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _run(words: list[str], interrupts: Interrupts) -> int:
@@ -154,31 +168,51 @@ def _unforeseen(error: Exception) -> AotcError:
 
 
 _IMPORTING = "<frozen importlib._bootstrap>"
+# Between taking a lock that others wait for and noting it, an interrupt would leave it taken.
+_LOCKING: Final = frozenset(("threading", "concurrent.futures._base", "concurrent.futures.thread"))
+# But where they wait they may be broken off: functions, each with a local that it has by then.
+_WAITING: Final = {
+    "Condition.wait": "gotit",
+    "Thread._wait_for_tstate_lock": "lock",  # Until Python 3.12.
+    "Thread.join": "timeout",
+}
 # How long an interrupt is held back, in seconds; an import may itself be what never ends.
 _LONGEST = 10.0
 _STEP = 0.002
+# What wakes the main thread: the system ignores it, and so does Python until it has a handler.
+_WAKE: Final = signal.SIGURG
 
 
 class Interrupts:
     """While entered, signals that end a command raise KeyboardInterrupt, so that it cleans up.
 
-    Not amid an import: one that is left halfway may keep a lock that another thread waits for, or
-    a module half made. The interrupt is raised as soon as the import is over.
+    Not amid an import, or amid what hands work to other threads: left halfway, that may keep a lock
+    that another thread waits for, or a module half made. The interrupt is raised as soon as that is
+    over.
+
+    Python notes a signal, and looks for what it noted between two steps or when the system breaks
+    off a call. Where the signal comes after the last look and before such a call, as that of a lock
+    which another thread holds, nothing would come of it for as long as the call takes. So a thread
+    hears of each signal, and breaks calls off until it was raised.
     """
 
     def __init__(self) -> None:
         self.seen = False
         self._entered = False
+        # When the interrupt came that is still to be raised.
         self._held_since: float | None = None
-        self._delivering = _thread.allocate_lock()
         self._before: dict[int, Any] = {}
         self._caller = sys._getframe().f_code
+        self._tells: int | None = None
+        self._told_before = -1
+        self._waking = _thread.allocate_lock()
 
     def __enter__(self) -> Interrupts:
         self._entered = True
         self._caller = sys._getframe(1).f_code
         # Other threads may set no handler.
         if threading.current_thread() is threading.main_thread():
+            self._listen()
             sys.unraisablehook = self._swallowed
             self._take(signal.SIGTERM)
             # Of a terminal that is closed; 'nohup' has commands ignore it.
@@ -196,10 +230,13 @@ class Interrupts:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        # From now on a signal passes; one that is being delivered has come when the lock is free.
+        # From now on a signal passes.
         self._entered = False
-        with self._delivering:
-            pass
+        if self._tells is not None:
+            signal.set_wakeup_fd(self._told_before)
+            os.close(self._tells)
+            # Until the other thread has ended, which may be about to break off a call.
+            self._waking.acquire()
         if self._before:
             sys.unraisablehook = sys.__unraisablehook__
         for number, handler in self._before.items():
@@ -217,18 +254,32 @@ class Interrupts:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self._entered:
             return
-        self.seen = True
         now = time.monotonic()
-        if self._is_importing(frame):
-            if self._held_since is None:
-                self._held_since = now
-                self._deliver_later(number)
-            if now - self._held_since < _LONGEST:
-                return
+        if self._held_since is None:
+            self._held_since = now
+        self.seen = True
+        self._raise(frame, now)
+
+    def _again(self, number: int, frame: FrameType | None) -> None:
+        if self._entered and self._held_since is not None:
+            self._raise(frame, time.monotonic())
+
+    def _raise(self, frame: FrameType | None, now: float) -> None:
+        """Raise the interrupt, unless it is to be held back."""
+        held = 0.0 if self._held_since is None else now - self._held_since
+        if self._tells is not None and held < _LONGEST and self._has_to_end(frame):
+            return
         self._held_since = None
         raise KeyboardInterrupt
 
-    def _is_importing(self, frame: FrameType | None) -> bool:
+    def _has_to_end(self, frame: FrameType | None) -> bool:
+        """Whether the step that is under way may not be left halfway."""
+        if (
+            frame is not None
+            and frame.f_globals.get("__name__") in _LOCKING
+            and _WAITING.get(frame.f_code.co_qualname) not in frame.f_locals
+        ):
+            return True
         while frame is not None and frame.f_code is not self._caller:
             if frame.f_code.co_filename == _IMPORTING:
                 return True
@@ -237,32 +288,45 @@ class Interrupts:
 
     def _swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
         """An interrupt that fell into a callback of the interpreter's is given again."""
-        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        if issubclass(unraisable.exc_type, KeyboardInterrupt) and self._tells is not None:
             self._held_since = time.monotonic()
-            self._deliver_later(signal.SIGINT if signal.SIGINT in self._before else signal.SIGTERM)
+            os.write(self._tells, bytes([signal.SIGTERM]))
         else:
             sys.__unraisablehook__(unraisable)
 
-    def _deliver_later(self, number: int) -> None:
-        """Repeat a signal until it is raised, or until what it would interrupt is over.
+    def _listen(self) -> None:
+        """Have a thread hear of signals; without one, an interrupt is never held back.
 
-        By a bare thread: `threading` takes locks, which the interrupted code may hold.
+        A bare thread: `threading` takes locks, which the interrupted code may hold.
         """
+        self._waking.acquire()
+        try:
+            told, self._tells = os.pipe()
+        except OSError:
+            return
+        os.set_blocking(self._tells, False)
+        self._before[_WAKE] = signal.signal(_WAKE, self._again)
+        self._told_before = signal.set_wakeup_fd(self._tells, warn_on_full_buffer=False)
+        try:
+            _thread.start_new_thread(self._wake, (told,))
+        except RuntimeError:
+            signal.set_wakeup_fd(self._told_before)
+            os.close(told)
+            os.close(self._tells)
+            self._tells = None
 
+    def _wake(self, told: int) -> None:
+        """Break off what the main thread waits for until each interrupt that came was raised."""
         main = threading.main_thread().ident
         assert main is not None
-
-        def deliver() -> None:
-            while self._held_since is not None:
+        while number := os.read(told, 1):
+            if ord(number) == _WAKE or ord(number) not in self._before:
+                continue
+            while self._entered and (not self.seen or self._held_since is not None):
                 time.sleep(_STEP)
-                with self._delivering:
-                    # It may have been raised meanwhile, and a second would end the clean-up.
-                    if not self._entered or self._held_since is None:
-                        return
-                    # What the main thread waits for in the system is to end, too.
-                    signal.pthread_kill(main, number)
-
-        _thread.start_new_thread(deliver, ())
+                signal.pthread_kill(main, _WAKE)
+        os.close(told)
+        self._waking.release()
 
 
 if __name__ == "__main__":

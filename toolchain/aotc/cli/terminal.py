@@ -436,7 +436,6 @@ _SIZES: Final = ("COLUMNS", "LINES")
 
 def prepare() -> None:
     """Make standard streams ready for any text; what is written to a closed one is dropped."""
-    _take_closed()
     for name in _SIZES:
         # Libraries read them too, and fail on what is a digit and no number.
         if not re.fullmatch("[1-9][0-9]{0,4}", os.environ.get(name, "1")):
@@ -448,19 +447,6 @@ def prepare() -> None:
         if reconfigure is not None:
             # What the terminal's encoding cannot show is escaped, and never an error.
             reconfigure(errors="backslashreplace")
-
-
-def _take_closed() -> None:
-    """Open the null device in place of standard streams that are closed.
-
-    Otherwise the next file that is opened gets that number, and a library that writes to standard
-    error writes into the file.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def failure_of(stream: TextIO) -> OSError | None:

@@ -42,15 +42,11 @@ _SEED: Final = 0
 
 
 class SizedCall(NamedTuple):
-    """A call whose memory is observed: the sizes of its dims, and arrays of them by input.
-
-    The first one of a session is profiled to the file `profile`.
-    """
+    """A call whose memory is observed: the sizes of its dims, and arrays of them by input."""
 
     fixture: str
     sizes: Mapping[str, int]
     inputs: Mapping[str, Data]
-    profile: Path | None = None
 
     @property
     def bytes(self) -> int:
@@ -66,7 +62,7 @@ class _Opener(NamedTuple):
     providers: Mapping[str, Mapping[str, str]]
     config: dict[str, str]
 
-    def __call__(self, call: SizedCall) -> CountedSession:
+    def __call__(self, profile: Path | None) -> CountedSession:
         spec = self.spec
         levels = import_onnxruntime().GraphOptimizationLevel
         return CountedSession(
@@ -76,7 +72,7 @@ class _Opener(NamedTuple):
             level=int(getattr(levels, LEVEL_NAMES[spec.optimization])),
             threads=usable_cores() if spec.threads is None else spec.threads,
             custom_ops=everywhere(),
-            profile=call.profile,
+            profile=profile,
         )
 
 
@@ -91,14 +87,15 @@ def observe_memory(
     context_path: Path | None = None,
     mixed_calls: int = 0,
     seconds: float = 60.0,
+    profiles: Mapping[str, Path] | None = None,
 ) -> ObservedMemory:
     """Observe sessions of `model` in this process: one for each of `calls`, the largest first.
 
     With `mixed_calls`, so many calls of all sizes in turn follow in the session of the largest, or
     as many as `seconds` allow; without the largest, if a call of it takes more than its share.  The
     session is as by `create_session`, whose arguments have these names; no graph is captured.
-    Where ONNX Runtime counts nothing, the record says why, and no
-    more.  Raises AOTC-P004 if a provider is missing.
+    The first call of a fixture is profiled to its file of `profiles`.  Where ONNX Runtime counts
+    nothing, the record says why, and no more.  Raises AOTC-P004 if a provider is missing.
     """
     version = str(import_onnxruntime().__version__)
     if apart := [name for name in providers if name not in COUNTED]:
@@ -115,21 +112,22 @@ def observe_memory(
     for name in providers:
         prepare(name)
     before = resident_memory()
+    files = profiles or {}
     first, *others = sorted(calls, key=lambda call: call.bytes, reverse=True)
     observed: dict[str, MemoryAtSizes] = {}
     loaded = largest = peak = mixed = None
     try:
-        with opener(first) as session:
+        with opener(files.get(first.fixture)) as session:
             loaded, started = resident_memory(), time.monotonic()
-            observed[first.fixture] = _at_sizes(session, first, outputs)
+            observed[first.fixture] = _at_sizes(session, first, outputs, files)
             took = (time.monotonic() - started) / _CALLS
             largest, peak = resident_memory(), peak_memory_bytes()
             turns = calls if took * len(calls) <= seconds else others
             if mixed_calls and turns:
                 mixed = _mixed(session, first, turns, outputs, mixed_calls, seconds)
         for call in others:
-            with opener(call) as session:
-                observed[call.fixture] = _at_sizes(session, call, outputs)
+            with opener(files.get(call.fixture)) as session:
+                observed[call.fixture] = _at_sizes(session, call, outputs, files)
     except NotCountedError as error:
         return ObservedMemory(onnxruntime=version, why_not=" ".join(str(error).split())[:500])
     return ObservedMemory(
@@ -143,14 +141,19 @@ def observe_memory(
     )
 
 
-def _at_sizes(session: CountedSession, call: SizedCall, outputs: Sequence[str]) -> MemoryAtSizes:
+def _at_sizes(
+    session: CountedSession,
+    call: SizedCall,
+    outputs: Sequence[str],
+    profiles: Mapping[str, Path],
+) -> MemoryAtSizes:
     """What a session that was just opened uses for equal calls."""
     loaded = session.arenas()
     with session.kept(call.inputs, outputs):
         kept = session.arenas()
     first = session.arenas()
-    if call.profile is not None:
-        session.end_profiling().rename(call.profile)
+    if call.fixture in profiles:
+        session.end_profiling().rename(profiles[call.fixture])
     for _ in range(1, _CALLS):
         session.run(call.inputs, outputs)
     last = session.arenas()
@@ -205,6 +208,7 @@ def _mixed(
         if (now := _total(session.arenas())) > taken:
             taken, grown = now, made
     last, last_resident = session.arenas(), resident_memory()
+    _, *device = last
     return MixedCalls(
         calls=made,
         planned_calls=planned,
@@ -212,6 +216,7 @@ def _mixed(
         first_allocated=_total(first),
         last_allocated=_total(last),
         last_growth=grown,
+        last_device_allocated=last[device[0]].allocated if device else None,
         first_in_use=sum(arena.in_use for arena in first.values()),
         last_in_use=sum(arena.in_use for arena in last.values()),
         first_private=first_resident.private if first_resident else None,
@@ -256,7 +261,7 @@ def observe_job(request: Json) -> Json:
         sizes, wanted = reference["sizes"], reference["wanted"]
         if wanted != sizes:
             given = padder.pad(given, sizes, wanted).inputs
-        calls.append(SizedCall(reference["name"], wanted, given, Path(reference["profile"])))
+        calls.append(SizedCall(reference["name"], wanted, given))
     model = Path(request["model"])
     return encode(
         observe_memory(
@@ -269,5 +274,6 @@ def observe_job(request: Json) -> Json:
             context_path=model,
             mixed_calls=request["mixed_calls"],
             seconds=request["seconds"],
+            profiles={each["name"]: Path(each["profile"]) for each in request["references"]},
         )
     )

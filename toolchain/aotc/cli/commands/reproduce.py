@@ -140,7 +140,7 @@ def reproduce(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Build an artifact again from what it records, and compare the two.
+    """Build an artifact again from what it records, and compare.
 
     The recorded environment is made of wheels whose files are the recorded ones, unless this one is
     the same. What cannot be the same on this host is told before anything is built. The exit status
