@@ -27,9 +27,10 @@ ROWS = (
     "lengths",
     "first_answer",
     "chains",
+    "memory_plan",
 )
-# Not run but where it is named: an estimate.
-NAMED_ROWS = ("chains",)
+# Not run but where they are named: an estimate, and a plan.
+NAMED_ROWS = ("chains", "memory_plan")
 PRECISIONS = ("float16", "tf32")
 # Half precision of the CPU is not what is measured.
 CPU_PRECISIONS = ("keep",)

@@ -268,6 +268,27 @@ def memories(records: Iterable[Record]) -> list[Row]:
     ]
 
 
+def memory_plans(records: Iterable[Record]) -> list[Row]:
+    """MiB of the GPU's arena, planned and observed: at each size, and for all of them."""
+    rows = []
+    for record in _of(records, "memory_plan"):
+        pairs = {
+            "weights": record["weights"],
+            **{
+                name: found["device"]
+                for name, found in record["sizes"].items()
+                if "device" in found
+            },
+            **{f"arena of all sizes, {name}": found for name, found in record["growth"].items()},
+        }
+        rows += [
+            (_case(record), name, *("" if n is None else f"{n / 2**20:.1f}" for n in found))
+            for name, found in pairs.items()
+            if found
+        ]
+    return rows
+
+
 def length_rows(records: Iterable[Record]) -> list[Row]:
     """Requests a second by side, and the buckets."""
     rows = []
@@ -423,6 +444,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Sequence[Record]], list[Row]]], ...] =
         overheads,
     ),
     ("Device memory by captured sizes, MiB", ("Case", "one size", "eight sizes"), memories),
+    (
+        "Arenas on the GPU, MiB; kernels' workspace is not planned",
+        ("Case", "what", "planned", "observed"),
+        memory_plans,
+    ),
     (
         "Log-normal lengths, requests a second",
         ("Case", OURS, PLAIN, "buckets", "how"),

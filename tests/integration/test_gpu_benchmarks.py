@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from aotc.spec.evidence import ArenaStatistics, MemoryAtSizes, MixedCalls, ObservedMemory
+from aotc.spec.memory import PlannedDevice, PlannedMemory, PlannedRun
 from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import GROUPS, NETWORKS, ROWS, Only, Settings, case_name
-from benchmarks.gpu.rows import chains
+from benchmarks.gpu.rows import chains, memory_plan
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.stages import STAGES
 from benchmarks.gpu.stages import label as stage_label
@@ -401,3 +403,42 @@ def test_two_chains_that_a_node_joins_are_one() -> None:
     ]
     found = sorted(sorted(each.name for each in chain) for chain in chains.chains(nodes))
     assert found == [["b"], ["d", "e", "f", "g"]]
+
+
+def test_arenas_are_told_as_planned_and_observed() -> None:
+    mib = 1 << 20
+    arena = ArenaStatistics(
+        in_use=90 * mib, max_in_use=0, allocated=99 * mib, largest=0, allocations=0, reserves=0,
+        extensions=0,
+    )  # fmt: skip
+    at = MemoryAtSizes(
+        fixture="batch 4", sizes={"batch": 4}, activation_bytes=3, first_bytes=3, output_bytes=1,
+        loaded=arena, arena=arena, device=arena, device_activation_bytes=7 * mib,
+    )  # fmt: skip
+    mixed = MixedCalls(
+        calls=9, sizes=3, planned_calls=9, first_allocated=0, last_allocated=0, first_in_use=0,
+        last_in_use=0, last_device_allocated=102 * mib,
+    )  # fmt: skip
+    seen = ObservedMemory(at=(at,), mixed=mixed)
+    run = PlannedRun(
+        sizes={"batch": 4}, fixture="batch 4", live_bytes=0, asked_bytes=0, buffer_bytes=0,
+        first_bytes=5 * mib, later_bytes=6 * mib, arena_bytes=8 * mib,
+    )  # fmt: skip
+    device = PlannedDevice(
+        weights_bytes=89 * mib, at=(run,), exact_bytes=10 * mib, doubling_bytes=16 * mib
+    )
+    plan = PlannedMemory(at=(run,), device=device)
+    kept = record(
+        "memory_plan",
+        "bert/tf32",
+        **memory_plan.figures(plan, seen),
+        growth=memory_plan.growth(plan, seen, None),
+    )
+    assert kept["sizes"]["batch 4"]["arena"] == [8 * mib, 9 * mib]
+    assert [row[1:] for row in tables.memory_plans([kept])] == [
+        ("weights", "89.0", "90.0"),
+        ("batch 4", "6.0", "7.0"),
+        ("arena of all sizes, doubling", "16.0", "12.0"),
+        ("arena of all sizes, exact", "10.0", ""),
+    ]
+    assert "## Arenas on the GPU, MiB" in page.text([kept])

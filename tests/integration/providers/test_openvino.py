@@ -195,6 +195,22 @@ def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     assert (sums.count, sums.bytes, sums.bytes_max) == (2, 2 * opt * one, 2 * maximum * one)
 
 
+def test_copies_at_boundaries_stand_in_the_plan(divided: Built) -> None:
+    """OpenVINO's memory is not planned; what it takes from the CPU and gives to it is known."""
+    plan = divided.report.variants[0].planned
+    assert plan is not None
+    assert (plan.elsewhere, plan.device, plan.at) == (True, None, ())
+    one, opt = 4 * models.ROWS * models.WIDTH, divided.manifest.domain.corner("opt")["batch"]
+    assert [
+        (each.sizes["batch"], each.source, each.target, each.values, each.bytes, each.unknown)
+        for each in plan.copies
+    ] == [
+        (size, *sides, 1, size * one, 0)
+        for size in (opt, 8)
+        for sides in ((OPENVINO, CPU), (CPU, OPENVINO))
+    ]
+
+
 def test_shares_of_compute_are_by_operations(divided: Built) -> None:
     """Two products and two tanh for OpenVINO, one pass over the elements for the CPU."""
     report = only_variant(divided).partitioning

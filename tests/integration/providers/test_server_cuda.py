@@ -187,6 +187,29 @@ def test_a_limit_below_the_weights_is_refused(bench: Workbench) -> None:
     assert caught.value.expected.startswith(">= ")
 
 
+def test_a_limit_is_planned_where_the_gpu_is(bench: Workbench) -> None:
+    planned = profile(cuda={"memory": {"limit_bytes": "plan"}})
+    with pytest.raises(AotcError) as caught:
+        bench.build(small.plain(), "planned", profile=planned)
+    assert (caught.value.code, caught.value.where) == ("AOTC-M013", "variant portable")
+    assert caught.value.what == "the arena's limit cannot be planned"
+    assert caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        (0, "0 is less than 1"),
+        ("half", "expected int or 'plan', found 'half'"),
+    ],
+)
+def test_a_limit_is_bytes_or_the_plan(stated: object, told: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        profile(cuda={"memory": {"limit_bytes": stated}})
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.what) == ("cuda.memory.limit_bytes", told)
+
+
 def test_captured_graphs_do_not_shrink() -> None:
     with pytest.raises(ParseError) as caught:
         profile(cuda={"memory": {"shrink": True}, "graphs": {"capture": "sizes"}})

@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from aotc.base.errors import AotcError
-from aotc.base.records import replace
-from aotc.pipeline.memory_budgets import calibration, judge_memory, plan_findings
+from aotc.base.records import record, replace
+from aotc.pipeline.memory_budgets import (
+    calibration,
+    device_workspace,
+    judge_memory,
+    plan_findings,
+    planned_limit,
+    with_planned_limits,
+)
 from aotc.spec.evidence import (
     ArenaStatistics,
     MemoryAtSizes,
@@ -17,16 +24,46 @@ from aotc.spec.evidence import (
     ResidentMemory,
     VariantEvidence,
 )
-from aotc.spec.memory import CurvePoint, PlannedMemory, PlannedRun
+from aotc.spec.memory import (
+    CurvePoint,
+    PlannedCapture,
+    PlannedDevice,
+    PlannedMemory,
+    PlannedRun,
+)
 from aotc.spec.profile import Budgets
+from aotc.spec.providers import CAPTURING, ArenaOptions, CudaOptions
 from aotc.spec.run_report import Gate
+from aotc.spec.variant import SessionSpec
 from aotc.spec.yaml import NO_PLACES
 
 MIB = 1 << 20
+CUDA = CAPTURING.ort_name
 ARENA = ArenaStatistics(
     in_use=0, max_in_use=0, allocated=0, largest=0, allocations=0, reserves=0, extensions=0
 )
 LOADED = ResidentMemory(resident=100 * MIB, private=0, shared=0, file_backed=0)
+
+
+@record
+class Lowered:
+    """What a limit is made for: of a lowered variant, what `with_planned_limits` reads."""
+
+    providers: tuple[str, ...]
+    session: SessionSpec
+    plan: Any
+
+
+@record
+class Item:
+    """The same of a proven variant."""
+
+    lowered: Lowered
+    evidence: VariantEvidence
+
+    @property
+    def plan(self) -> Any:
+        return self.lowered.plan
 
 
 def run(seq: int, peak: int, fixture: str = "max") -> PlannedRun:
@@ -186,3 +223,111 @@ def test_no_plan_of_what_the_cpu_runs_is_a_finding() -> None:
     assert (found.code, found.what, found.where) == ("AOTC-M011", none.why_not, "variant v")
     elsewhere = PlannedMemory(why_not="another provider", elsewhere=True)
     assert not list(plan_findings(VariantEvidence(name="v", planned=elsewhere)))
+
+
+# The arena of a GPU.
+
+
+def on_gpu(seen: int, planned: int = 100 * MIB, **device: Any) -> VariantEvidence:
+    """Of a variant whose largest calls had `seen` bytes of the GPU's arena in use, of 400 MiB."""
+    found = evidence(MIB, on_device=seen, device_bytes=900 * MIB)
+    assert found.memory is not None and found.planned is not None
+    arena = replace(ARENA, in_use=250 * MIB, allocated=400 * MIB)
+    at = tuple(replace(each, device=arena) for each in found.memory.at)
+    curve = tuple(
+        CurvePoint(sizes={"seq": seq}, bytes=planned * seq // 100) for seq in (10, 50, 100)
+    )
+    plan = PlannedDevice(
+        weights_bytes=250 * MIB,
+        at=(run(100, planned),),
+        curve=curve,
+        **{"exact_bytes": 120 * MIB, "doubling_bytes": 256 * MIB, **device},
+    )
+    return replace(
+        found,
+        memory=replace(found.memory, at=at),
+        planned=replace(found.planned, device=plan),
+    )
+
+
+def test_what_a_plan_of_the_gpu_lacks_is_taken_from_what_was_observed() -> None:
+    assert device_workspace(on_gpu(130 * MIB)) == 30 * MIB
+    assert device_workspace(on_gpu(90 * MIB)) == 0
+    assert device_workspace(evidence(MIB, on_device=MIB)) == 0
+
+
+def test_calls_on_a_gpu_are_judged_by_the_calibrated_plan() -> None:
+    # One call was observed with 130 MiB; each further one needs as much again.
+    found = on_gpu(130 * MIB)
+    assert not judged(found, device_memory_bytes=1290 * MIB, concurrency=4)[0]
+    (breach,), _ = judged(found, device_memory_bytes=1289 * MIB, concurrency=4)
+    assert breach.code == "AOTC-M009"
+    assert breach.found == f"{1290 * MIB} bytes with 4 calls at once; it begins at seq=100"
+    (breach,), _ = judged(found, device_memory_bytes=1089 * MIB, concurrency=4)
+    assert breach.found.endswith("; it begins at seq=50")
+
+
+def test_a_limit_has_room_for_weights_all_sizes_and_calls_at_once() -> None:
+    def limit(found: VariantEvidence, calls: int = 1) -> float:
+        planned = planned_limit(found, calls)
+        assert isinstance(planned, int)
+        assert planned % (16 * MIB) == 0
+        return planned / MIB
+
+    exact = on_gpu(130 * MIB, growth="exact")
+    # 250 of weights, 150 of which more was observed than planned; a tenth, whole steps of 16.
+    assert limit(exact) == 448
+    # What the arena takes and what kernels need beside, 120 and 60, is more.
+    assert limit(on_gpu(160 * MIB, growth="exact")) == 480
+    assert limit(exact, calls=3) == 448 + 288
+    assert limit(on_gpu(130 * MIB)) == 592
+    held = PlannedCapture(sizes={"seq": 1}, buffers_bytes=MIB, arena_bytes=150 * MIB)
+    # Captured sizes of one session keep what each took, and those of several have a limit each.
+    assert limit(on_gpu(130 * MIB, growth="exact", captures=(held, held))) == 640
+    assert limit(on_gpu(130 * MIB, growth="exact", captures=(held, held), sessions=3)) == 480
+
+
+def test_without_a_plan_of_the_gpu_there_is_no_limit() -> None:
+    assert planned_limit(VariantEvidence(name="v"), 1) == (
+        "this host cannot run the variant: a limit is planned where its GPU is"
+    )
+    assert planned_limit(evidence(MIB), 1) == "no values of the variant are on the GPU"
+    uncounted = replace(on_gpu(MIB), memory=ObservedMemory(why_not="no library"))
+    assert planned_limit(uncounted, 1) == "no library"
+
+
+def limited(found: VariantEvidence, **memory: Any) -> tuple[Any, list[AotcError]]:
+    """A variant on CUDA with these options of the arena, as packaging gets it."""
+    session = SessionSpec(optimization="all", provider_options={CUDA: {"use_tf32": "0"}})
+    plan = SimpleNamespace(name="portable", cuda=CudaOptions(memory=ArenaOptions(**memory)))
+    lowered = Lowered(providers=(CUDA,), session=session, plan=plan)
+    state: Any = SimpleNamespace(
+        context=SimpleNamespace(profile=SimpleNamespace(budgets=Budgets()), places=NO_PLACES)
+    )
+    item: Any = Item(lowered=lowered, evidence=found)
+    kept, refused = with_planned_limits([item], state)
+    return (kept[0].lowered.session.provider_options[CUDA] if kept else None), refused
+
+
+def test_a_planned_limit_stands_in_the_session() -> None:
+    options, refused = limited(on_gpu(130 * MIB, growth="exact"), limit_bytes="plan")
+    assert not refused
+    assert options == {"use_tf32": "0", "gpu_mem_limit": str(448 * MIB)}
+    assert limited(on_gpu(MIB), limit_bytes=MIB)[0] == {"use_tf32": "0"}
+
+
+def test_a_limit_that_cannot_be_planned_is_refused() -> None:
+    _, (refused,) = limited(evidence(MIB), limit_bytes="plan")
+    assert (refused.code, refused.where) == ("AOTC-M013", "variant portable")
+    assert refused.found == "no values of the variant are on the GPU"
+
+
+def test_an_arena_that_takes_much_more_than_its_calls_need_is_a_finding() -> None:
+    (found,) = plan_findings(on_gpu(MIB))
+    assert (found.code, found.where) == ("AOTC-M014", "variant portable")
+    assert found.what == (
+        "calls of all sizes take 268.4 MB of the GPU beside weights, "
+        "and 125.8 MB if it grew by what is asked for"
+    )
+    assert not list(plan_findings(on_gpu(MIB, growth="exact")))
+    assert not list(plan_findings(on_gpu(MIB, doubling_bytes=184 * MIB)))

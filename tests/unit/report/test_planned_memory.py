@@ -7,7 +7,16 @@ from typing import Any
 
 from aotc.report.sheet import Bars, Table
 from aotc.report.sheets.memory import live_in_words, planned_sheet
-from aotc.spec.memory import AliveBuffer, CurvePoint, MemoryTerm, PlannedMemory, PlannedRun
+from aotc.spec.memory import (
+    AliveBuffer,
+    CurvePoint,
+    MemoryTerm,
+    PlannedCapture,
+    PlannedCopies,
+    PlannedDevice,
+    PlannedMemory,
+    PlannedRun,
+)
 
 RUN = PlannedRun(
     sizes={"batch": 2, "seq": 64},
@@ -30,9 +39,11 @@ RUN = PlannedRun(
 )
 
 
-def sheet(plan: PlannedMemory, observed: int | None = None) -> dict[str, Any]:
-    """By title, the rows of the tables of one variant with this plan."""
-    at = SimpleNamespace(fixture="max", activation_bytes=observed)
+def sheet(
+    plan: PlannedMemory, observed: int | None = None, there: int | None = None
+) -> dict[str, Any]:
+    """By title, the rows of the tables of one variant with this plan; `there`: on the GPU."""
+    at = SimpleNamespace(fixture="max", activation_bytes=observed, device_activation_bytes=there)
     seen = SimpleNamespace(at=[at]) if observed is not None else None
     variant: Any = SimpleNamespace(name="portable", planned=plan, observed=seen)
     return {
@@ -93,3 +104,31 @@ def test_why_there_is_no_plan_is_told() -> None:
     found = sheet(PlannedMemory(why_not="no run"))
     assert list(found) == ["memory not planned"]
     assert found["memory not planned"].rows == [["portable", "no run"]]
+
+
+def test_the_gpu_and_what_goes_there_have_tables_of_their_own() -> None:
+    held = PlannedCapture(sizes={"seq": 8}, buffers_bytes=1000, arena_bytes=3000)
+    device = PlannedDevice(
+        weights_bytes=7000,
+        sessions=3,
+        at=(RUN,),
+        exact_bytes=8000,
+        doubling_bytes=9000,
+        captures=(held, held),
+    )
+    cuda = "CUDAExecutionProvider"
+    copies = (
+        PlannedCopies(sizes={"seq": 8}, source="", target=cuda, values=2, bytes=512),
+        PlannedCopies(sizes={"seq": 8}, source=cuda, target="", values=3, bytes=64, unknown=1),
+    )
+    found = sheet(PlannedMemory(device=device, copies=copies), observed=0, there=6120)
+    assert cells(found["memory planned on the GPU"])[4:8] == ["5.1 kB", "6.1 kB", "1.0 kB", "0 B"]
+    assert cells(found["plan of the GPU"]) == [
+        *("portable", "7.0 kB", "3", "doubling", "9.0 kB", "8.0 kB", "2", "8.0 kB")
+    ]
+    assert cells(found["captured sizes by plan"]) == ["portable", "seq=8", "1.0 kB", "3.0 kB"]
+    assert found["copies"].rows == [
+        ["portable", "seq=8", "caller", "CUDA", "2", "512 B"],
+        ["portable", "seq=8", "CUDA", "caller", "3", "at least 64 B"],
+    ]
+    assert "memory planned on the GPU" not in sheet(PlannedMemory(at=(RUN,)))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.base.records import field, record
@@ -52,6 +52,34 @@ provider say (seen of each with ONNX Runtime 1.31 and 1.32; of elementwise sums 
 does)."""
 
 
+_IN_PLACE_ON_GPU: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
+    **dict.fromkeys(("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid"), _FIRST),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Softplus", "Softsign", "Tanh"), _FIRST),
+    **dict.fromkeys(("ThresholdedRelu", "Trilu", "com.microsoft::BiasGelu"), _FIRST),
+    "com.microsoft::GroupQueryAttention": ((3, 1), (4, 2)),
+}
+"""The same as the kernels of CUDA are registered (read, not seen)."""
+TO_DEVICE: Final = "MemcpyFromHost"
+TO_HOST: Final = "MemcpyToHost"
+"""What ONNX Runtime puts between nodes of the GPU and nodes of the CPU."""
+_MADE_ON_HOST: Final = frozenset({TO_HOST, "Shape", "Size"})
+"""Operators of the GPU whose values are in the host's memory."""
+_READ_ON_HOST: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys((TO_DEVICE, "ConstantOfShape", "If"), (0,)),
+    **dict.fromkeys(("CumSum", "Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile"), (1,)),
+    **dict.fromkeys(("TopK", "Trilu", "Unsqueeze"), (1,)),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), (1,)),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), (1,)),
+    **dict.fromkeys(("Clip", "Dropout"), (1, 2)),
+    **dict.fromkeys(("Pad", "Resize"), (1, 2, 3)),
+    "Loop": (0, 1),
+    "Range": (0, 1, 2),
+    "Slice": (1, 2, 3, 4),
+    "com.microsoft::GroupQueryAttention": (6,),
+}
+"""By operator of the GPU, the inputs that its kernel reads in the host's memory, by index."""
+
+
 @record(kw_only=False)
 class Node:
     """A node as the plan sees it: `reads` are its inputs (empty: absent), then what it captures."""
@@ -61,9 +89,10 @@ class Node:
     reads: tuple[str, ...]
     makes: tuple[str, ...]
     inputs: int
+    on_gpu: bool = False
 
     @classmethod
-    def of(cls, node: onnx.NodeProto) -> Node:
+    def of(cls, node: onnx.NodeProto, *, on_gpu: bool = False) -> Node:
         """The same of a proto."""
         return cls(
             name=node.name,
@@ -71,7 +100,30 @@ class Node:
             reads=(*node.input, *captured_by(node)),
             makes=tuple(node.output),
             inputs=len(node.input),
+            on_gpu=on_gpu,
         )
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """The inputs that its outputs may be written over, by index."""
+        return (_IN_PLACE_ON_GPU if self.on_gpu else IN_PLACE).get(self.op, ())
+
+
+def values_on_gpu(nodes: Sequence[Node], given: Collection[str]) -> frozenset[str]:
+    """Of what nodes make and of what is `given`, the values that are in the GPU's memory.
+
+    What is given is there if any kernel reads it there; weights may be in the host's as well.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        if node.on_gpu:
+            host = _READ_ON_HOST.get(node.op, ())
+            found.update(
+                name for at, name in enumerate(node.reads) if name in given and at not in host
+            )
+            if node.op not in _MADE_ON_HOST:
+                found.update(name for name in node.makes if name)
+    return frozenset(found)
 
 
 @record(kw_only=False)
@@ -80,15 +132,19 @@ class Values:
 
     `shapes` are those it infers (none of a value: not even the rank), `widths` bytes of an element
     (0: text, or no tensor), `given` what no node makes: inputs, weights, values of outer graphs.
+    Those `on_gpu` are in its memory, all others in the host's.
     """
 
     shapes: Mapping[str, Shape]
     widths: Mapping[str, int]
     given: frozenset[str]
     outputs: frozenset[str]
+    on_gpu: frozenset[str] = frozenset()
 
     def as_large(self, one: str, other: str) -> bool:
-        """Whether both are known to have the same axes, of elements of the same width."""
+        """Whether both are in one memory, and known to have the same axes, of as wide elements."""
+        if (one in self.on_gpu) != (other in self.on_gpu):
+            return False
         a, b = self.shapes.get(one), self.shapes.get(other)
         width = self.widths.get(one, 0)
         if a is None or b is None or len(a) != len(b) or not width:
@@ -160,7 +216,7 @@ def _input_of(
     """The input over which the node's output `at` is written; None: none."""
     if node.op in VIEWS and at == 0:
         return node.reads[0] if node.reads and node.reads[0] in root else None
-    for source, target in IN_PLACE.get(node.op, ()):
+    for source, target in node.in_place:
         if target != at or source >= node.inputs or not node.reads[source]:
             continue
         name = node.reads[source]
@@ -193,8 +249,9 @@ class Frame:
     """What runs at some sizes: a graph's buffers, and in bytes its values and what kernels ask for.
 
     `workspace` and `inner`, the graphs that control flow runs one after the other, are by the index
-    of the node.  A value that is not in `bytes_of` takes nothing.  `patterned`: later runs have a
-    pattern; of an inner graph only if it captures no weight that its kernels packed.
+    of the node.  A value that is not in `bytes_of` takes nothing.  `inputs` are those that are
+    copied into the arena before the nodes run, and stay there until the end.  `patterned`: later
+    runs have a pattern; of an inner graph only if it captures no weight that its kernels packed.
     """
 
     buffers: Buffers
@@ -202,6 +259,7 @@ class Frame:
     workspace: Mapping[int, Sequence[int]]
     inner: Mapping[int, Sequence[Frame]] = field(default_factory=dict)
     patterned: bool = True
+    inputs: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
@@ -294,12 +352,15 @@ class _FirstRun:
         self._alive: dict[tuple[int, str], int] = {}
 
     def run(self, frame: Frame) -> list[int | None]:
-        """The places of the outputs, which are still in use."""
+        """The places of what is still in use then: inputs in the arena, and outputs."""
         buffers, sizes, arena = frame.buffers, frame.bytes_of, self.arena
         ending: dict[int, list[str]] = {}
         for name, index in buffers.ends.items():
             ending.setdefault(index, []).append(name)
         places: dict[str, int | None] = {}
+        for name, size in frame.inputs.items():
+            places[name] = arena.allocate(size)
+            self._alive[id(frame), name] = size
         pattern = _Pattern()
         for index, node in enumerate(buffers.nodes):
             self._run_inner(frame.inner.get(index, ()))
@@ -336,12 +397,15 @@ class _FirstRun:
 
 
 def _run_later(frame: Frame, patterns: Mapping[int, int], arena: Arena) -> list[int | None]:
-    """A run with a pattern: one block, beside it outputs and workspace; the places of outputs."""
+    """A run with a pattern: one block, beside it outputs and workspace.
+
+    It gives the places of what is still in use then.
+    """
     if not frame.patterned:
         return _FirstRun(arena).run(frame)
     buffers = frame.buffers
+    places: list[int | None] = [arena.allocate(size) for size in frame.inputs.values()]
     block = arena.allocate(patterns[id(frame)])
-    places: list[int | None] = []
     for index in range(len(buffers.nodes)):
         for inner in frame.inner.get(index, ()):
             for place in _run_later(inner, patterns, arena):

@@ -46,7 +46,7 @@ from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
 from aotc.pipeline.lower import dropped_finding, lower
 from aotc.pipeline.margins import narrow_findings
-from aotc.pipeline.memory_budgets import judge_memory
+from aotc.pipeline.memory_budgets import judge_memory, with_planned_limits
 from aotc.pipeline.observe import memory_findings, observe_all
 from aotc.pipeline.optimize import fuse_ahead, optimize, optimize_ahead
 from aotc.pipeline.output import Output
@@ -127,6 +127,8 @@ PRELOADED_MODULES: Final = (
     "aotc.sizes.analysis",
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
+    "aotc.session.observed_memory",
+    "aotc.pipeline.memory_plan",
     "aotc.runtime.rehearsal_jobs",
     # What these import when they are called, and two of them the same.
     "numpy.random",
@@ -476,7 +478,8 @@ def _built(
     if breaches := judge_speedups(proven, choice.table, state):
         raise all_breaches(breaches)
     proven = observe_all(proven, state)
-    if breaches := judge_memory(proven, state):
+    proven, unplanned = with_planned_limits(proven, state)
+    if breaches := [*unplanned, *judge_memory(proven, state)]:
         raise all_breaches(breaches)
     findings += [
         *left_out,

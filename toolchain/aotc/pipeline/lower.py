@@ -60,6 +60,7 @@ from aotc.spec.variant import (
     RefusedNode,
     SessionSpec,
 )
+from aotc.spec.yaml import DocumentPlaces
 
 # Bytes of an element, by type.
 _WIDTHS: Final[Mapping[str, int]] = {
@@ -191,7 +192,7 @@ def _lower_divided(
     planned = _planned_placement(model, compiled, claimed.sizes[0]) if claimed.sizes else ()
     placed = {node.name: node.provider for node in planned}
     if CAPTURING.ort_name in used:
-        _require_room(model, placed, plan, state.context)
+        _require_room(model, placed, plan, state.context, used[CAPTURING.ort_name].probe().why_not)
     session, refused = _with_graphs(
         divided_session(used, precisions, payloads, compiled),
         plan,
@@ -425,11 +426,20 @@ def divided_session(
 
 
 def _require_room(
-    model: onnx.ModelProto, placed: Mapping[str, str], plan: VariantPlan, context: BuildContext
+    model: onnx.ModelProto,
+    placed: Mapping[str, str],
+    plan: VariantPlan,
+    context: BuildContext,
+    why_not: str,
 ) -> None:
-    """Raise AOTC-M017 if the limit of the GPU's arena is less than the weights of nodes there."""
+    """Raise AOTC-M017 if the limit of the GPU's arena is less than the weights of nodes there.
+
+    AOTC-M013 if it is to be planned, and no GPU is here: `why_not`.
+    """
     limit = plan.cuda.memory.limit_bytes
-    if limit is None:
+    if limit == "plan" and why_not:
+        raise unplanned_limit(plan.name, why_not, context.places)
+    if limit is None or limit == "plan":
         return
     on_device = {
         value
@@ -447,6 +457,17 @@ def _require_room(
             found=f"cuda.memory.limit_bytes: {limit}",
             place=context.places.of("cuda.memory.limit_bytes"),
         )
+
+
+def unplanned_limit(variant: str, why_not: str, places: DocumentPlaces) -> AotcError:
+    """AOTC-M013: a profile wants the limit of a plan that there is not."""
+    return AotcError(
+        "AOTC-M013",
+        "the arena's limit cannot be planned",
+        where=f"variant {variant}",
+        found=why_not,
+        place=places.of("cuda.memory.limit_bytes"),
+    )
 
 
 def _operators_elsewhere(compiled: CompiledModel, provider: str) -> set[str]:

@@ -1,4 +1,7 @@
-"""Budgets of memory, judged on plans that observations correct; and how the two compare."""
+"""Budgets of memory, judged on plans that observations correct; and how the two compare.
+
+A limit of the arena on a GPU is made of such a plan too, where a profile wants that.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.base.text import size
 from aotc.graph.partition.budgets import Judged
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.gates import judge_together
+from aotc.pipeline.lower import unplanned_limit
 from aotc.pipeline.types import ProvenModel
 from aotc.spec.evidence import ObservedMemory, VariantEvidence
-from aotc.spec.memory import PlannedMemory, PlannedRun
+from aotc.spec.memory import PlannedDevice, PlannedMemory, PlannedRun
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Budgets
+from aotc.spec.providers import ARENA_LIMIT, CAPTURING
 from aotc.spec.run_report import Gate
 from aotc.spec.yaml import DocumentPlaces
 
 # How far a plan may be below what was observed before it is said: a share, or bytes if more.
 _SHARE: Final = 0.15
 _BYTES: Final = 1 << 20
+# What a limit has above the plan, and what it is a multiple of.
+_ROOM: Final = 1.1
+_STEP: Final = 16 << 20
+# What an arena may take more than it needs to, as a factor and in bytes, before it is said.
+_MORE: Final = 1.25
+_MORE_BYTES: Final = 64 << 20
 
 
 def plan_findings(variant: VariantEvidence) -> Iterator[Finding]:
@@ -35,6 +47,13 @@ def plan_findings(variant: VariantEvidence) -> Iterator[Finding]:
         if below > max(_BYTES, _SHARE * observed):
             what = f"{size(run.peak_bytes)} at {_sizes(run.sizes)}, where {size(observed)} "
             yield Finding(code="AOTC-M010", what=what + "were observed", where=where)
+    plan = variant.planned.device
+    if plan is not None and plan.growth == "doubling" and plan.captures == ():
+        most, need = plan.doubling_bytes, plan.exact_bytes
+        if most > max(_MORE * need, need + _MORE_BYTES):
+            what = f"calls of all sizes take {size(most)} of the GPU beside weights"
+            what += f", and {size(need)} if it grew by what is asked for"
+            yield Finding(code="AOTC-M014", what=what, where=where)
 
 
 def observed_runs(variant: VariantEvidence) -> list[tuple[PlannedRun, int]]:
@@ -43,6 +62,66 @@ def observed_runs(variant: VariantEvidence) -> list[tuple[PlannedRun, int]]:
         return []
     observed = {found.fixture: found.activation_bytes for found in variant.memory.at}
     return [(run, observed[run.fixture]) for run in variant.planned.at if run.fixture in observed]
+
+
+def device_workspace(variant: VariantEvidence) -> int:
+    """The most that was observed of a GPU's arena above its plan at a size, in bytes.
+
+    That is what kernels need while they run, which no plan has.
+    """
+    device = variant.planned.device if variant.planned is not None else None
+    if device is None or variant.memory is None:
+        return 0
+    planned = {run.fixture: run.peak_bytes for run in device.at}
+    seen = ((at.device_activation_bytes or 0, planned.get(at.fixture)) for at in variant.memory.at)
+    return max([0, *(most - plan for most, plan in seen if plan is not None)])
+
+
+def with_planned_limits(
+    proven: Sequence[ProvenModel], state: BuildState
+) -> tuple[list[ProvenModel], list[AotcError]]:
+    """The same variants, those with the limit of a GPU's arena whose profile wants the plan's.
+
+    AOTC-M013 for each of which there is no such plan.
+    """
+    found, refused = [], []
+    for item in proven:
+        lowered = item.lowered
+        wanted = lowered.plan.cuda.memory.limit_bytes == "plan"
+        if not wanted or CAPTURING.ort_name not in lowered.providers:
+            found.append(item)
+            continue
+        limit = planned_limit(item.evidence, state.context.profile.budgets.concurrency)
+        if isinstance(limit, str):
+            refused.append(unplanned_limit(item.plan.name, limit, state.context.places))
+            continue
+        options = dict(lowered.session.provider_options)
+        own = {**options.get(CAPTURING.ort_name, {}), ARENA_LIMIT: str(limit)}
+        session = replace(lowered.session, provider_options={**options, CAPTURING.ort_name: own})
+        found.append(replace(item, lowered=replace(lowered, session=session)))
+    return found, refused
+
+
+def planned_limit(variant: VariantEvidence, calls: int) -> int | str:
+    """Bytes for a session's arena on the GPU with so many calls at once; or why there are none.
+
+    Weights, what calls of all sizes leave taken, and the largest once more for each further call;
+    a tenth above that, for what is in use in other places.
+    """
+    plan, memory = variant.planned, variant.memory
+    if plan is None or memory is None:
+        return "this host cannot run the variant: a limit is planned where its GPU is"
+    if plan.device is None or memory.why_not:
+        return plan.why_not or memory.why_not or "no values of the variant are on the GPU"
+    device, workspace = plan.device, device_workspace(variant)
+    taken = [at.device.allocated - at.device.in_use for at in memory.at if at.device is not None]
+    weights = max((at.device.in_use for at in memory.at if at.device is not None), default=0)
+    held = device.exact_bytes if device.growth == "exact" else device.doubling_bytes
+    captured = [each.arena_bytes for each in device.captures]
+    captures = sum(captured) if device.sessions == 1 else max(captured, default=0)
+    each = max(run.peak_bytes for run in device.at) + workspace
+    held = max([held + workspace, captures + workspace, *taken]) + (calls - 1) * each
+    return -(-round(_ROOM * (weights + held)) // _STEP) * _STEP
 
 
 def calibration(variant: VariantEvidence) -> float:
@@ -161,10 +240,17 @@ def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judg
             places,
         )
     at = variant.memory.at if variant.memory is not None else ()
-    each = max((found.device_activation_bytes or 0 for found in at), default=0)
+    seen = max((found.device_activation_bytes or 0 for found in at), default=0)
+    plan = variant.planned.device if variant.planned is not None else None
+    planned = [run.peak_bytes + device_workspace(variant) for run in plan.at] if plan else []
+    each = max([seen, *planned])
     if calls > 1 and not each and variant.device_bytes <= limit:
         return _not_judged(variant, calls, "device_memory_bytes", limit, places)
-    taken = variant.device_bytes + (calls - 1) * each
+    # What was taken has one call of the largest size that was observed.
+    taken = variant.device_bytes + calls * each - seen
+    text = f"{taken} bytes with {_calls(calls)}"
+    if taken > limit and plan is not None:
+        text += _begins_there(variant, plan, limit - variant.device_bytes + seen, calls)
     return _judged(
         "AOTC-M009",
         "device memory exceeds its budget",
@@ -172,9 +258,17 @@ def _device(item: ProvenModel, budgets: Budgets, places: DocumentPlaces) -> Judg
         variant,
         limit,
         taken,
-        f"{taken} bytes with {_calls(calls)}",
+        text,
         places,
     )
+
+
+def _begins_there(variant: VariantEvidence, plan: PlannedDevice, room: int, calls: int) -> str:
+    """At which size calls take more than `room`, in bytes, of the GPU first."""
+    for point in plan.curve:
+        if calls * (point.bytes + device_workspace(variant)) > room:
+            return f"; it begins at {_sizes(point.sizes)}"
+    return ""
 
 
 def _judged(

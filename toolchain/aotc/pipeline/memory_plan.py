@@ -1,10 +1,13 @@
 """The memory plan of a variant: of the graph that ONNX Runtime runs, at sizes tried and not tried.
 
-A worker opens the variant once more and calls it at the sizes of its fixtures, profiled: that
-gives the order of the nodes and every shape.  The graph is the one that ONNX Runtime's optimizer
-makes at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`,
-which know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`)
-gives plans at sizes that no call had.
+A profiled call at the sizes of each fixture gives the order of the nodes and every shape: the one
+that was observed, else one of this worker's, which opens the variant once more.  The graph is the
+one that ONNX Runtime's optimizer makes at load, where it does.  What follows is
+`graph/allocation.py`, `workspace.py` and `arena.py`, which know no ONNX Runtime.  A rule for each
+size in terms of the dims (`graph/polynomials.py`) gives plans at sizes that no call had.
+
+The values of nodes on a GPU are in an arena there, which has a plan of its own by the same rules;
+what goes from one memory to the other is counted.  The workspace of a GPU's kernels is not planned.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.allocation import (
-    IN_PLACE,
+    TO_DEVICE,
+    TO_HOST,
     VIEWS,
     Buffers,
     Frame,
@@ -30,21 +35,32 @@ from aotc.graph.allocation import (
     Values,
     plan_buffers,
     simulate,
+    values_on_gpu,
 )
-from aotc.graph.arena import Arena
+from aotc.graph.arena import Arena, rounded
 from aotc.graph.polynomials import Point, Polynomial, fitted, total
 from aotc.graph.values import Data
 from aotc.graph.view import captured_values, every_node, made_values, subgraphs
 from aotc.graph.workspace import Call, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
+from aotc.session.counted_session import COUNTED
 from aotc.session.inference import SHAPES_ALONE, with_outputs
 from aotc.session.node_times import read_events
 from aotc.session.padding import Padder
 from aotc.session.sessions import create_session, run
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.memory import AliveBuffer, CurvePoint, MemoryTerm, PlannedMemory, PlannedRun
+from aotc.spec.memory import (
+    AliveBuffer,
+    CurvePoint,
+    MemoryTerm,
+    PlannedCapture,
+    PlannedCopies,
+    PlannedDevice,
+    PlannedMemory,
+    PlannedRun,
+)
 from aotc.spec.payload import Value
-from aotc.spec.providers import CPU
+from aotc.spec.providers import ARENA_GROWTH, CAPTURING, CPU, EXACTLY
 from aotc.spec.shapes import Domain, Padding
 from aotc.spec.variant import SessionSpec
 
@@ -65,6 +81,7 @@ class _Event:
 
     name: str
     op: str
+    provider: str
     index: int
     start: float
     end: float
@@ -87,18 +104,26 @@ class _Graph:
     threads: int
     # Weights of a graph around it.
     captured: frozenset[str] = frozenset()
+    # Of what nodes make, of inputs and of weights, what is in the GPU's memory; and the inputs.
+    on_gpu: frozenset[str] = frozenset()
+    inputs: tuple[str, ...] = ()
 
     def frame(self, shape_of: Callable[[_Graph, str], Shape | None]) -> Frame:
-        """What it takes if its values have the shapes that `shape_of` says."""
+        """What it takes of the host if its values have the shapes that `shape_of` says.
+
+        Outputs on the GPU are there as well: they are copied to the host when the nodes are done.
+        """
         made = {n for node in self.buffers.nodes for n in node.makes if n}
         shapes = {**self.fixed, **{name: shape_of(self, name) or () for name in made}}
+        here = made - (self.on_gpu - self.buffers.outputs)
         return Frame(
             self.buffers,
-            {name: math.prod(shapes[name]) * self.widths.get(name, 0) for name in made},
+            {name: math.prod(shapes[name]) * self.widths.get(name, 0) for name in here},
             {
                 index: needed
                 for index, proto in enumerate(self.protos)
-                if (needed := workspace(self._call(proto, shapes)))
+                if not self.buffers.nodes[index].on_gpu
+                and (needed := workspace(self._call(proto, shapes)))
             },
             {
                 index: tuple(each.frame(shape_of) for each in inner)
@@ -106,6 +131,24 @@ class _Graph:
             },
             not self.packed(self.captured),
         )
+
+    def device_frame(
+        self, shape_of: Callable[[_Graph, str], Shape | None], *, bound: bool = False
+    ) -> Frame:
+        """The same of the GPU, without workspace; `bound`: inputs and outputs are elsewhere."""
+        made = {n for node in self.buffers.nodes for n in node.makes if n} & self.on_gpu
+        apart = self.buffers.outputs if bound else frozenset()
+        inputs = () if bound else (name for name in self.inputs if name in self.on_gpu)
+        return Frame(
+            self.buffers,
+            {name: self.bytes_of(name, shape_of) for name in made - apart},
+            {},
+            inputs={name: self.bytes_of(name, shape_of) for name in inputs},
+        )
+
+    def bytes_of(self, name: str, shape_of: Callable[[_Graph, str], Shape | None]) -> int:
+        """Bytes of a value."""
+        return math.prod(shape_of(self, name) or ()) * self.widths.get(name, 0)
 
     def _call(self, node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> Call:
         return Call(
@@ -121,12 +164,31 @@ class _Graph:
         """The arena of a session that was just opened, with what kernels packed into it."""
         arena = Arena()
         for node in self.listed:
-            pack(self._call(node, self.fixed), constants, arena)
+            if not self._is_on_gpu(node):
+                pack(self._call(node, self.fixed), constants, arena)
         return arena
+
+    def _is_on_gpu(self, node: onnx.NodeProto) -> bool:
+        return any(name in self.on_gpu for name in node.output if name)
 
     def packed(self, constants: frozenset[str]) -> int:
         """Bytes of all packed weights."""
-        return sum(packed_weights(self._call(node, self.fixed), constants) for node in self.protos)
+        return sum(
+            packed_weights(self._call(node, self.fixed), constants)
+            for node in self.protos
+            if not self._is_on_gpu(node)
+        )
+
+    def with_inputs(self, calls: Sequence[Mapping[str, Data]]) -> _Graph:
+        """With the shapes that those of its inputs that are copied to a GPU have in `calls`."""
+        names = [name for name in calls[0] if name in self.on_gpu]
+        given = {name: [np.asarray(call[name]) for call in calls] for name in names}
+        return replace(
+            self,
+            inputs=tuple(names),
+            widths={**self.widths, **{name: given[name][0].itemsize for name in names}},
+            seen={**self.seen, **{n: tuple(array.shape for array in given[n]) for n in names}},
+        )
 
     def everywhere(self) -> Iterator[_Graph]:
         """This graph and all inner ones."""
@@ -153,7 +215,8 @@ def plan_job(request: Json) -> Json:
         if wanted != sizes:
             given = padder.pad(given, sizes, wanted).inputs
         calls.append((reference["name"], wanted, given))
-    return encode(planned(request, inputs, domain, calls))
+    observed = {each["name"]: Path(each["profile"]) for each in request["references"]}
+    return encode(planned(request, inputs, domain, calls, observed))
 
 
 def planned(
@@ -161,33 +224,56 @@ def planned(
     inputs: Sequence[Value],
     domain: Domain,
     calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+    observed: Mapping[str, Path] | None = None,
 ) -> PlannedMemory:
     """The plan at the sizes of `calls` (name, sizes, arrays) and over `domain`.
 
-    `request` is as `variant_request` makes it.  The working directory is written to.
+    `request` is as `variant_request` makes it; `observed` are files with the profile of one call of
+    that name, where they are there.  The working directory is written to.
     """
-    if request["providers"] != [CPU] or request["contexts"]:
+    providers: Sequence[str] = request["providers"]
+    if request["contexts"] or not COUNTED.issuperset(providers):
         return PlannedMemory(
-            why_not="plans are made of nodes that the CPU provider runs, and of no others",
+            why_not="plans are made of nodes that the CPU provider or CUDA runs, and of no others",
             elsewhere=True,
         )
-    model, weights, runs, made_calls = _profiled(request, inputs, domain, calls)
+    model, weights, runs, made_calls = _profiled(request, inputs, domain, calls, observed)
     if len(runs) < len(made_calls):
         return PlannedMemory(why_not="the profile of the session does not hold all of its runs")
+    return plan_of(request, model, weights, domain, made_calls, runs)
+
+
+def plan_of(
+    request: Json,
+    model: onnx.ModelProto,
+    weights: Path,
+    domain: Domain,
+    calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+    runs: Sequence[Sequence[_Event]],
+) -> PlannedMemory:
+    """The plan of the graph `model` as it was run: `runs` are the nodes of each of `calls`.
+
+    Calls without a name only tell dims apart.
+    """
     _name_inlined(model.graph, runs[0])
-    stated = decode(SessionSpec, request["session"]).threads
-    graph = _read(model, weights, runs, stated or usable_cores() or 1)
+    spec = decode(SessionSpec, request["session"])
+    points = [sizes for _, sizes, _ in calls]
+    rules = _Rules(points, domain)
+    threads = spec.threads or usable_cores() or 1
+    graph = _read(model, weights, runs, threads, request["providers"], rules)
     if graph is None:
         return PlannedMemory(
             why_not="nodes of the profile are not those of the graph that ONNX Runtime wrote"
         )
-    points = [sizes for _, sizes, _ in made_calls]
-    rules = _Rules(points, domain)
+    if graph.on_gpu and graph.inner:
+        return PlannedMemory(
+            why_not="graphs of control flow are not planned on CUDA", elsewhere=True
+        )
+    graph = graph.with_inputs([arrays for _, _, arrays in calls])
     constants = frozenset(tensor.name for tensor in model.graph.initializer)
 
     def at(sizes: Mapping[str, int]) -> Run:
-        shape_of = rules.at(sizes)
-        return simulate(graph.frame(shape_of), graph.arena(constants))
+        return simulate(graph.frame(rules.at(sizes)), graph.arena(constants))
 
     curve = {tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}
     if request.get("limit") is not None and curve:
@@ -196,13 +282,12 @@ def planned(
         limit = request["limit"] / max([1.0, *(most / plan for most, plan in tried if plan)])
         if above := _first_above(domain, limit, lambda sizes: at(sizes).peak):
             curve[tuple(above.items())] = at(above).peak
-    called = {name: sizes for name, sizes, _ in calls}
+    called = {name: sizes for name, sizes, _ in calls if name}
     wanted = [*called.items()]
     corners = [domain.corner(which) for which in ("least", "opt", "max")] if domain.dims else []
     wanted += [("", sizes) for sizes in corners if sizes not in called.values()]
     largest = corners[-1] if corners else points[0]
-    peak = at(largest)
-    live, unknown = rules.live(graph, peak)
+    live, unknown = rules.live(graph, at(largest))
     return replace(
         _kinds(graph),
         mapped_bytes=_weight_bytes(model, external=True),
@@ -211,10 +296,96 @@ def planned(
         at=tuple(_planned_run(name, sizes, at(sizes)) for name, sizes in wanted),
         live=live,
         unknown=unknown,
-        curve=tuple(
-            CurvePoint(sizes=dict(sizes), bytes=peak) for sizes, peak in sorted(curve.items())
-        ),
+        curve=_points(curve),
+        device=_on_device(request, spec, model, graph, rules, domain, wanted),
+        copies=tuple(_copies(graph, rules, [sizes for _, sizes in wanted])),
     )
+
+
+def _points(curve: Mapping[tuple[tuple[str, int], ...], int]) -> tuple[CurvePoint, ...]:
+    return tuple(CurvePoint(sizes=dict(sizes), bytes=peak) for sizes, peak in sorted(curve.items()))
+
+
+# The arena of a GPU, and what goes to it and comes from it.
+
+
+def _on_device(
+    request: Json,
+    spec: SessionSpec,
+    model: onnx.ModelProto,
+    graph: _Graph,
+    rules: _Rules,
+    domain: Domain,
+    wanted: Sequence[tuple[str, Mapping[str, int]]],
+) -> PlannedDevice | None:
+    """The plan of the GPU; None if nothing is there."""
+    if not graph.on_gpu:
+        return None
+    grows = spec.provider_options.get(CAPTURING.ort_name, {}).get(ARENA_GROWTH) != EXACTLY
+
+    def at(sizes: Mapping[str, int], arena: Arena | None = None) -> Run:
+        return simulate(graph.device_frame(rules.at(sizes)), arena or Arena(grows=grows))
+
+    runs = [
+        replace(
+            _planned_run(name, sizes, at(sizes)),
+            input_bytes=sum(graph.device_frame(rules.at(sizes)).inputs.values()),
+        )
+        for name, sizes in wanted
+    ]
+    exact, doubling = Arena(grows=False), Arena()
+    for planned_run in sorted(runs, key=lambda each: each.peak_bytes):
+        for arena in (exact, doubling):
+            at(planned_run.sizes, arena)
+    captured = request.get("captures") or {"sizes": [], "sessions": "one"}
+    apart = captured["sessions"] == "each"
+    captures, arena = [], Arena(grows=grows)
+    for sizes in map(domain.complete, captured["sizes"]):
+        arena = Arena(grows=grows) if apart else arena
+        before, shape_of = arena.held, rules.at(sizes)
+        simulate(graph.device_frame(shape_of, bound=True), arena)
+        bound = (*graph.inputs, *(graph.buffers.outputs & graph.on_gpu))
+        captures.append(
+            PlannedCapture(
+                sizes=sizes,
+                buffers_bytes=sum(graph.bytes_of(name, shape_of) for name in bound),
+                arena_bytes=arena.held - before,
+            )
+        )
+    weights = (each for each in model.graph.initializer if each.name in graph.on_gpu)
+    return PlannedDevice(
+        weights_bytes=sum(rounded(_tensor_bytes(tensor)) for tensor in weights),
+        sessions=len(captures) + 1 if apart else 1,
+        growth="doubling" if grows else "exact",
+        at=tuple(runs),
+        curve=_points({tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}),
+        exact_bytes=exact.held,
+        doubling_bytes=doubling.held,
+        captures=tuple(captures),
+    )
+
+
+def _copies(
+    graph: _Graph, rules: _Rules, wanted: Sequence[Mapping[str, int]]
+) -> Iterator[PlannedCopies]:
+    """What is copied from one memory to the other in calls of these sizes."""
+    gpu, nodes = CAPTURING.ort_name, graph.buffers.nodes
+    crossing = {
+        ("", gpu): graph.inputs,
+        (CPU, gpu): [name for node in nodes if node.op == TO_DEVICE for name in node.makes],
+        (gpu, CPU): [name for node in nodes if node.op == TO_HOST for name in node.makes],
+        (gpu, ""): sorted(graph.buffers.outputs & graph.on_gpu),
+    }
+    for sizes in wanted:
+        for (source, target), names in crossing.items():
+            if names:
+                yield PlannedCopies(
+                    sizes=sizes,
+                    source=source,
+                    target=target,
+                    values=len(names),
+                    bytes=sum(graph.bytes_of(name, rules.at(sizes)) for name in names),
+                )
 
 
 def _planned_run(fixture: str, sizes: Mapping[str, int], run: Run) -> PlannedRun:
@@ -240,12 +411,16 @@ def _planned_run(fixture: str, sizes: Mapping[str, int], run: Run) -> PlannedRun
 
 def _weight_bytes(model: onnx.ModelProto, *, external: bool) -> int:
     """Of the weights in external files, or of those in the model itself."""
-    found = 0
-    for tensor in model.graph.initializer:
-        if (tensor.data_location == onnx.TensorProto.EXTERNAL) == external:
-            entries = {entry.key: entry.value for entry in tensor.external_data}
-            found += int(entries.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
-    return found
+    return sum(
+        _tensor_bytes(tensor)
+        for tensor in model.graph.initializer
+        if (tensor.data_location == onnx.TensorProto.EXTERNAL) == external
+    )
+
+
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return int(entries.get("length", "0")) or len(tensor.raw_data) or tensor.ByteSize()
 
 
 def _kinds(graph: _Graph) -> PlannedMemory:
@@ -258,7 +433,7 @@ def _kinds(graph: _Graph) -> PlannedMemory:
                 count += bool(name)
                 if not name or root[name] == name:
                     continue
-                sources = (s for s, target in IN_PLACE.get(node.op, ()) if target == at)
+                sources = (s for s, target in node.in_place if target == at)
                 over = {root.get(node.reads[s]) for s in sources if s < node.inputs}
                 views += node.op in VIEWS
                 in_place += root[name] in over
@@ -306,6 +481,15 @@ class _Rules:
                 return None
             found.append(rule)
         return tuple(found)
+
+    def words(self, seen: Sequence[Shape | None]) -> tuple[int | str, ...] | None:
+        """The same with a name for each axis that is no number, equal ones of one name."""
+        axes = self.axes(seen)
+        if axes is None:
+            return None
+        return tuple(
+            str(sorted(axis.terms.items())) if any(axis.terms) else axis.at({}) for axis in axes
+        )
 
     def _fit(self, column: tuple[int | None, ...]) -> Polynomial | None:
         points: list[Point] = [
@@ -394,6 +578,7 @@ def _profiled(
     inputs: Sequence[Value],
     domain: Domain,
     calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+    observed: Mapping[str, Path] | None = None,
 ) -> tuple[onnx.ModelProto, Path, list[list[_Event]], list[Any]]:
     """The graph as it is run, the folder of its weights, and the nodes of each call by `calls`."""
     spec = decode(SessionSpec, request["session"])
@@ -403,14 +588,17 @@ def _profiled(
     session = create_session(
         stored.SerializeToString(),
         spec,
-        providers=[CPU],
+        providers=request["providers"],
         weights_folder=weights,
         profile=Path("plan"),
         written=Path(_WRITTEN) if writes else None,
     )
     outputs = [value.name for value in session.get_outputs()]
-    done: list[tuple[str, Mapping[str, int], Mapping[str, Data]]] = []
-    for call in [*calls, *_sliced(inputs, domain, calls)]:
+    known = {name: _runs(path) for name, path in (observed or {}).items() if path.exists()}
+    done = [call for call in calls if call[0] in known]
+    runs = [run for name, _, _ in done for run in known[name]]
+    unknown = [call for call in calls if call[0] not in known]
+    for call in [*unknown, *_sliced(inputs, domain, calls)]:
         try:
             run(session, call[2], outputs)
         except AotcError:
@@ -421,7 +609,7 @@ def _profiled(
         done.append(call)
     profile = Path(session.end_profiling())
     del session
-    runs = _runs(profile)
+    runs += _runs(profile)
     profile.unlink()
     model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
     return model, Path.cwd() if writes else weights, runs[: len(done)], done
@@ -475,6 +663,7 @@ def _runs(profile: Path) -> list[list[_Event]]:
                 _Event(
                     event.name.removesuffix(_KERNEL),
                     event.args.get("op_name", ""),
+                    event.args.get("provider", ""),
                     int(event.args.get("node_index", 0)),
                     event.start,
                     event.start + event.duration,
@@ -513,11 +702,11 @@ class _Known:
     types: Mapping[str, int]
 
 
-def _known(model: onnx.ModelProto, weights: Path) -> _Known:
+def _known(model: onnx.ModelProto, weights: Path, providers: Sequence[str]) -> _Known:
     """The same of all values of a model's main graph."""
     stated = with_outputs(model, made_values(model.graph))
     session = create_session(
-        stated.SerializeToString(), SHAPES_ALONE, providers=[CPU], weights_folder=weights
+        stated.SerializeToString(), SHAPES_ALONE, providers=providers, weights_folder=weights
     )
     arguments = (*session.get_inputs(), *session.get_outputs())
     tensors = {each.name: values.ort_type_to_value(each) for each in arguments}
@@ -550,7 +739,12 @@ def _body_model(model: onnx.ModelProto, body: onnx.GraphProto, known: _Known) ->
 
 
 def _read(
-    model: onnx.ModelProto, weights: Path, runs: Sequence[Sequence[_Event]], threads: int
+    model: onnx.ModelProto,
+    weights: Path,
+    runs: Sequence[Sequence[_Event]],
+    threads: int,
+    providers: Sequence[str],
+    rules: _Rules,
 ) -> _Graph | None:
     """The main graph of `model` with what its runs said; None if its nodes have no names."""
     graph = model.graph
@@ -577,7 +771,14 @@ def _read(
     for tensor in graph.initializer:
         widths[tensor.name] = _element_bytes(tensor.data_type)
     given = {value.name for value in graph.input} | set(constants) | captured_values(graph)
-    known = _known(model, weights)
+    try:
+        known = _known(model, weights, providers)
+    except AotcError:
+        if CAPTURING.ort_name not in providers:
+            raise
+        # A graph with the layout of a GPU may not be read again: its axes are those that were seen.
+        named = {name: rules.words(shapes) for name, shapes in seen.items()}
+        known = _Known({name: shape for name, shape in named.items() if shape}, {})
     fixed = {**_numbers(known.shapes), **constants}
     inner: dict[int, tuple[_Graph, ...]] = {}
     for index, (event, _) in enumerate(last):
@@ -591,7 +792,8 @@ def _read(
             if not any(executed):
                 continue
             try:
-                found = _read(_body_model(model, body, known), weights, executed, threads)
+                own = _body_model(model, body, known)
+                found = _read(own, weights, executed, threads, providers, rules)
             except AotcError:
                 continue
             if found is not None:
@@ -600,8 +802,12 @@ def _read(
         if bodies:
             inner[index] = tuple(bodies)
     outputs = frozenset(value.name for value in graph.output)
-    stated = Values(known.shapes, widths, frozenset(given), outputs)
-    nodes = [Node.of(node) for node in order]
+    nodes = [
+        Node.of(protos[event.name], on_gpu=event.provider == CAPTURING.ort_name)
+        for event, _ in last
+    ]
+    on_gpu = values_on_gpu(nodes, given)
+    stated = Values(known.shapes, widths, frozenset(given), outputs, on_gpu)
     return _Graph(
         tuple(order),
         tuple(protos[event.name] for event, _ in sorted(last, key=lambda each: each[0].index)),
@@ -611,6 +817,7 @@ def _read(
         inner,
         {name: tuple(shapes) for name, shapes in seen.items()},
         threads,
+        on_gpu=on_gpu,
     )
 
 

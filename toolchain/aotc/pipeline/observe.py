@@ -15,9 +15,10 @@ from aotc.pipeline.prove import compared_references, compared_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Evidence, MixedCalls, ObservedMemory
-from aotc.spec.memory import PlannedMemory
+from aotc.spec.memory import PlannedCopies, PlannedMemory
 from aotc.spec.payload import Finding
-from aotc.spec.shapes import REPEATED
+from aotc.spec.shapes import REPEATED, Domain
+from aotc.spec.variant import PartitionReport, Transfer
 
 # Sizes that are observed, those of the first fixtures: optimal, smallest, largest.
 _SIZES: Final = 4
@@ -68,6 +69,8 @@ def planned_memory(
 ) -> PlannedMemory | None:
     """The memory plan of a variant; None if this host cannot run it, or it has no sizes to run.
 
+    Copies of what has no such plan are those of its partition.
+
     It tells at which size a budget of memory is exceeded, beside what was `observed` of a load.
     """
     request = _request(lowered, state)
@@ -75,13 +78,39 @@ def planned_memory(
         return None
     domain = lowered.partitioned.claimed.optimized.specialized.sizes
     seen = observed.at if observed is not None else ()
+    graphs = lowered.cuda_graphs
     request |= {
         "domain": encode(domain),
         "limit": room_for_call(state, observed),
         "seen": {each.fixture: each.activation_bytes for each in seen},
+        "captures": encode(graphs, full=True) if graphs is not None else None,
     }
     value, why_not = _of_job("aotc.pipeline.memory_plan:plan_job", request, "plan", state)
-    return PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
+    plan = PlannedMemory(why_not=why_not) if why_not else decode(PlannedMemory, value)
+    return plan if plan.copies else replace(plan, copies=partition_copies(lowered.report, domain))
+
+
+def partition_copies(report: PartitionReport | None, domain: Domain) -> tuple[PlannedCopies, ...]:
+    """What providers hand to each other by a partition, at the optimal and the largest sizes."""
+    if report is None:
+        return ()
+    crossing: dict[tuple[str, str], list[Transfer]] = {}
+    for each in report.transfers:
+        crossing.setdefault((each.source, each.target), []).append(each)
+    found = {}
+    for corner in ("opt", "max"):
+        sizes = domain.corner(corner)
+        for (source, target), values in crossing.items():
+            known = [each.bytes if corner == "opt" else each.bytes_max for each in values]
+            found[tuple(sizes.items()), source, target] = PlannedCopies(
+                sizes=sizes,
+                source=source,
+                target=target,
+                values=len(values),
+                bytes=sum(size or 0 for size in known),
+                unknown=known.count(None),
+            )
+    return tuple(found.values())
 
 
 def _request(lowered: LoweredModel, state: BuildState) -> Json:
@@ -89,20 +118,27 @@ def _request(lowered: LoweredModel, state: BuildState) -> Json:
     if lowered.why_not_run:
         return None
     runs = compared_runs(lowered.analyzed, lowered.plan)
-    sized: dict[tuple[tuple[str, int], ...], Json] = {}
+    named: dict[str, Json] = {}
     for reference in compared_references(runs, state):
+        sizes = reference["wanted"]
         # What has no elements says nothing.
-        if not reference["name"].endswith(REPEATED) and all(reference["wanted"].values()):
-            sized.setdefault(tuple(sorted(reference["wanted"].items())), reference)
-    if not sized:
+        if reference["name"].endswith(REPEATED) or not all(sizes.values()):
+            continue
+        if all(sizes != other["wanted"] for other in named.values()):
+            named.setdefault(reference["name"], reference)
+    if not named:
         return None
-    analyzed = lowered.analyzed
+    analyzed, name = lowered.analyzed, lowered.plan.name
     return {
         **variant_request(lowered, state.context),
-        "variant": lowered.plan.name,
+        "variant": name,
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
-        "references": list(sized.values())[:_SIZES],
+        # Observed, a call leaves its profile there, which the plan reads.
+        "references": [
+            {**reference, "profile": str(state.work / f"observed-{name}-{number}.json")}
+            for number, reference in enumerate([*named.values()][:_SIZES])
+        ],
     }
 
 

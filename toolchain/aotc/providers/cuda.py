@@ -41,7 +41,10 @@ from aotc.providers.base import (
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
 from aotc.spec.providers import (
+    ARENA_GROWTH,
+    ARENA_LIMIT,
     BY_NAME,
+    EXACTLY,
     GRAPH_OPTION,
     MICROSOFT,
     RUNTIME_WHEELS,
@@ -295,11 +298,15 @@ class CudaBackend(Backend):
 
 
 def _arena(memory: ArenaOptions) -> dict[str, str]:
-    """The options of the arena; none where ONNX Runtime's defaults are wanted."""
-    exact = memory.growth == "exact" or (memory.growth == "auto" and memory.shrink)
-    options = {"arena_extend_strategy": "kSameAsRequested"} if exact else {}
-    if memory.limit_bytes is not None:
-        options["gpu_mem_limit"] = str(memory.limit_bytes)
+    """The options of the arena; none where ONNX Runtime's defaults are wanted.
+
+    The limit of a plan is known only when the variant has run.
+    """
+    bounded = memory.shrink or memory.limit_bytes == "plan"
+    exact = memory.growth == "exact" or (memory.growth == "auto" and bounded)
+    options = {ARENA_GROWTH: EXACTLY} if exact else {}
+    if isinstance(memory.limit_bytes, int):
+        options[ARENA_LIMIT] = str(memory.limit_bytes)
     return options
 
 

@@ -207,7 +207,12 @@ def _union_reader(choices: tuple[Any, ...]) -> _Reader:
     optional = types.NoneType in choices
     choices = tuple(choice for choice in choices if choice is not types.NoneType)
     readers = [_reader(choice) for choice in choices]
-    wanted = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
+    wanted = " or ".join(
+        " or ".join(map(repr, get_args(choice)))
+        if get_origin(choice) is Literal
+        else getattr(choice, "__name__", str(choice))
+        for choice in choices
+    )
 
     def read(data: Json, path: str, problems: _Problems, lenient: bool) -> Any:
         if data is None and optional:

@@ -371,6 +371,9 @@ class MixedCalls:
     last_growth: Annotated[
         int | None, "the last call after which arenas had grown; None: none grew after the round"
     ] = None
+    last_device_allocated: Annotated[
+        int | None, "of `last_allocated`, that of the GPU's arena; None: there is none"
+    ] = None
     first_in_use: Annotated[int, "of all arenas, without outputs"]
     last_in_use: int
     first_private: Annotated[int | None, "private resident memory; None: not known here"] = None

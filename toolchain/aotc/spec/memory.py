@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from aotc.base.records import record
 
@@ -33,6 +33,7 @@ class PlannedRun:
     asked_bytes: Annotated[int, "the sum over all values that nodes make"]
     buffer_bytes: Annotated[int, "the sum over the buffers that they share"]
     output_bytes: int = 0
+    input_bytes: Annotated[int, "inputs that are copied into the arena: those on a GPU"] = 0
     pattern_bytes: Annotated[
         int, "the block that holds all buffers but outputs, from the second call of a size on"
     ] = 0
@@ -71,8 +72,61 @@ class CurvePoint:
 
 
 @record
+class PlannedCopies:
+    """Values that one provider hands to another in a call of one size, in bytes.
+
+    Between a GPU and the host they are copied; providers of one memory may read them in place.
+    """
+
+    sizes: Annotated[Mapping[str, int], "sizes of all dims in the call"]
+    source: Annotated[str, "provider that has them; empty: the caller"]
+    target: Annotated[str, "provider that reads them; empty: the caller"]
+    values: int
+    bytes: int
+    unknown: Annotated[int, "values of unknown size, which add no bytes"] = 0
+
+
+@record
+class PlannedCapture:
+    """What a captured size holds on the GPU until its session ends, in bytes."""
+
+    sizes: Mapping[str, int]
+    buffers_bytes: Annotated[int, "its inputs and outputs, beside the arena"]
+    arena_bytes: Annotated[
+        int, "what the arena took for it, beyond what it had of sizes captured before it"
+    ]
+
+
+@record
+class PlannedDevice:
+    """What sessions of a variant take of a GPU, in bytes, but for the workspace of its kernels.
+
+    What libraries such as cuDNN need while a kernel runs is in no plan: it is the difference to
+    what was observed.
+    """
+
+    weights_bytes: Annotated[int, "copied there by each session"]
+    sessions: Annotated[
+        int, "that have the weights: one, or one for each captured size and one for other calls"
+    ] = 1
+    growth: Annotated[Literal["doubling", "exact"], "how its arena grows"] = "doubling"
+    at: Annotated[tuple[PlannedRun, ...], "of the arena there, for calls with inputs of the host"]
+    curve: Annotated[tuple[CurvePoint, ...], "from the smallest size to the largest"] = ()
+    exact_bytes: Annotated[
+        int, "that an arena takes for all sizes, smallest first, if it grows by what is asked for"
+    ]
+    doubling_bytes: Annotated[int, "the same if each step is twice the one before"]
+    captures: tuple[PlannedCapture, ...] = ()
+
+    @property
+    def captured_bytes(self) -> int:
+        """What all captured sizes hold, without weights."""
+        return sum(each.buffers_bytes + each.arena_bytes for each in self.captures)
+
+
+@record
 class PlannedMemory:
-    """The memory plan of a variant as the CPU provider runs its graph, in bytes."""
+    """The memory plan of a variant, in bytes: that of the host, and of a GPU where it uses one."""
 
     mapped_bytes: Annotated[int, "weights in external files, which are mapped"] = 0
     copied_bytes: Annotated[int, "weights in the model file itself, which are copied"] = 0
@@ -89,5 +143,12 @@ class PlannedMemory:
         int, "values whose size follows no rule that was found: at other sizes, as at the largest"
     ] = 0
     curve: Annotated[tuple[CurvePoint, ...], "from the smallest size to the largest"] = ()
+    device: Annotated[
+        PlannedDevice | None, "of the GPU; None: no node runs there, or none is planned"
+    ] = None
+    copies: Annotated[
+        tuple[PlannedCopies, ...],
+        "at boundaries of providers, and from and to a caller on the host",
+    ] = ()
     why_not: Annotated[str, "why there is no plan, in words; empty if there is"] = ""
     elsewhere: Annotated[bool, "whether that is because nodes run on another provider"] = False

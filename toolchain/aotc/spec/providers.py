@@ -255,6 +255,10 @@ PLUGIN_PACKAGES: Final[Mapping[str, PluginPackage]] = {
 # The provider whose sessions capture CUDA graphs, and its option for that.
 CAPTURING: Final = next(row for row in KNOWN_PROVIDERS if row.graph_option)
 GRAPH_OPTION: Final = CAPTURING.graph_option
+ARENA_LIMIT: Final = "gpu_mem_limit"
+ARENA_GROWTH: Final = "arena_extend_strategy"
+"""Its options of the memory that a session has there; it grows by doubling, or `EXACTLY`."""
+EXACTLY: Final = "kSameAsRequested"
 # Providers of whose nodes a profile may time the launch instead of the computation.
 ASYNCHRONOUS: Final = frozenset(row.ort_name for row in KNOWN_PROVIDERS if row.asynchronous)
 
@@ -385,14 +389,17 @@ class ArenaOptions:
     """The memory on the GPU that each session takes for its weights and calls, and keeps."""
 
     limit_bytes: Annotated[
-        Annotated[int, Bounds(1, 2**53 - 1)] | None,
-        "what it may grow to; a call that needs more is refused (AOTC-R058). Unset: all that the "
-        "device has",
+        int | Literal["plan"] | None,
+        Bounds(1, 2**53 - 1),
+        "what it may grow to; a call that needs more is refused (AOTC-R058). plan: what the plan "
+        "of a build on a GPU says of the largest sizes, with budgets.concurrency calls at once, "
+        "and a tenth above. Unset: all that the device has",
     ] = None
     growth: Annotated[
         Growth,
         "how it grows. doubling: each step is at least twice the one before, ONNX Runtime's "
-        "default; exact: by what is asked for; auto: exact if it shrinks, else doubling",
+        "default; exact: by what is asked for; auto: exact if it shrinks or has the limit of a "
+        "plan, else doubling",
     ] = "auto"
     shrink: Annotated[
         bool,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
@@ -251,7 +251,7 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
 def with_requirements(names: Iterable[str], known: Iterable[Library] = ()) -> dict[str, Library]:
     """The distributions of these names that are installed, and what they require, by name.
 
-    `known` are distributions among them, with all that they require.
+    `known` are some of them with all that they require.
     """
     found = {_normalized(each.name): each for each in known}
     wanted = list(names)
@@ -264,10 +264,8 @@ def with_requirements(names: Iterable[str], known: Iterable[Library] = ()) -> di
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        # Each look at these reads and parses the file.
-        about = distribution.metadata
-        found[key] = _library(distribution, about)
-        wanted += _required(about.get_all("Requires-Dist") or _of_an_egg(distribution))
+        found[key] = _library(distribution)
+        wanted += _required(distribution.requires or ())
     return found
 
 
@@ -437,7 +435,7 @@ def _resource(name: str, sha256: str, **notes: str) -> dict[str, Json]:
     }
 
 
-def _library(distribution: metadata.Distribution, about: metadata.PackageMetadata) -> Library:
+def _library(distribution: metadata.Distribution) -> Library:
     # RECORD lists itself without a digest; reading it as text would change its line ends.
     text = distribution.read_text("RECORD") or ""
     own = re.search(r"^(.+\.dist-info/RECORD),,$", text, re.MULTILINE)
@@ -447,12 +445,14 @@ def _library(distribution: metadata.Distribution, about: metadata.PackageMetadat
         listed = "".join(
             f"{file}\n" for file in sorted(map(str, distribution.files or ()))
         ).encode()
+    # Each look at a distribution's metadata reads the whole of it.
+    about = distribution.metadata
     return Library(
         name=about["Name"],
         version=about["Version"],
         sha256=hashlib.sha256(listed).hexdigest(),
         digest_of="RECORD" if own is not None else "names of files",
-        licences=_licences(about),
+        licences=_licences(about.json),
         contents=contents_digest(text),
     )
 
@@ -477,25 +477,19 @@ def contents_digest(record_text: str) -> str:
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest() if rows else ""
 
 
-def _licences(about: metadata.PackageMetadata) -> tuple[str, ...]:
-    """The licenses in its metadata: an SPDX expression (PEP 639), classifiers, or a name."""
-    found = {name: about.get_all(name) or [""] for name in ("License-Expression", "License")}
-    if expression := found["License-Expression"][0]:
+def _licences(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The licenses in metadata as JSON: an SPDX expression (PEP 639), classifiers, or a name."""
+    if expression := about.get("license_expression"):
         return (str(expression),)
     prefix = "License :: "
     named = tuple(
         classifier.rpartition(" :: ")[2]
-        for classifier in about.get_all("Classifier") or ()
+        for classifier in about.get("classifier", ())
         if classifier.startswith(prefix) and classifier != f"{prefix}OSI Approved"
     )
-    text = str(found["License"][0]).strip()
+    text = str(about.get("license", "")).strip()
     # Some distributions put the complete license text there.
     return (text,) if text and "\n" not in text and len(text) <= 100 else named
-
-
-def _of_an_egg(distribution: metadata.Distribution) -> Iterable[str]:
-    """What a distribution of an old form requires."""
-    return (distribution.requires or ()) if distribution.read_text("requires.txt") else ()
 
 
 def _required(lines: Iterable[str]) -> list[str]:

@@ -450,6 +450,15 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-M012", "a memory budget is below the weights", NO,
      "budgets.device_memory_bytes is less than the weights of a variant: no size of a call can meet it.",
      "Raise the budget, or choose a smaller precision or model."),
+    ("AOTC-M013", "no plan to take the arena's limit from", NO,
+     "The profile states cuda.memory.limit_bytes: plan. Such a limit is made of what the build plans and observes of "
+     "the variant on its GPU. Here there is no GPU, ONNX Runtime gives no statistics, or the graph has no plan there: "
+     "the message says which.",
+     "Build on a machine with the GPU that will serve, or state the limit in bytes."),
+    ("AOTC-M014", "an arena on the GPU takes more than its calls need", FINDING,
+     "By the plan, an arena that doubles takes over a quarter and 64 MiB more of the GPU for calls of all sizes than "
+     "one that grows by what is asked for, and keeps it.",
+     "State cuda.memory.growth: exact, or cuda.memory.limit_bytes: plan, if others need the GPU too."),
     ("AOTC-M015", "ONNX Runtime's statistics of memory are not known", FINDING,
      "The build observes each variant in a process of its own, by what ONNX Runtime counts of its allocators. That is "
      "reached by its C API, in the library beside the Python module. This build of ONNX Runtime has none, counts "

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aotc.base.text import size
-from aotc.report.sheet import Bars, Sheet, fixture_in_words, noticed, stated, table
+from aotc.report.sheet import Bars, Sheet, fixture_in_words, noticed, provider, stated, table
 from aotc.spec.evidence import MemoryAtSizes, MixedCalls
-from aotc.spec.memory import MemoryTerm, PlannedMemory, PlannedRun
+from aotc.spec.memory import MemoryTerm, PlannedCopies, PlannedMemory, PlannedRun
 from aotc.spec.reports import VariantSummary
 
 # Buffers that a row names, and the lowest power that is written as a number.
@@ -29,6 +29,19 @@ _PLAN_NOTE = (
     "what was observed of the same calls; what the arena takes; and what all values would take "
     "beside the buffers that they share. Sizes that values decide, as behind NonZero, are those of "
     "the fixtures: other inputs may take more."
+)
+_GPU_NOTE = (
+    "The arena on the GPU, by the same plan: values there, inputs that are copied to it, and "
+    "outputs. What kernels and their libraries need while they run is not planned: it is what was "
+    "observed above the plan."
+)
+_DEVICE_NOTE = (
+    "Each session on the GPU has the weights. An arena keeps what calls of all sizes took; a "
+    "captured size keeps its own until its session ends."
+)
+_COPIES_NOTE = (
+    "In each call, from one memory or provider to another, where the caller's arrays are on the "
+    "host. Values that providers of one memory share need not be copied."
 )
 _LIVE_NOTE = (
     "What is asked for at once at the largest size; a size that was not run has a figure so."
@@ -93,6 +106,18 @@ def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
             note=_LIVE_NOTE,
         ),
         *curves,
+        *_on_device(known),
+        table(
+            "copies",
+            [(each.name, found) for each, plan in known for found in plan.copies],
+            ("variant", lambda row: row[0]),
+            ("sizes", lambda row: sizes_in_words(row[1].sizes) or "as they are"),
+            ("from", lambda row: _side(row[1].source)),
+            ("to", lambda row: _side(row[1].target)),
+            ("#values", lambda row: str(row[1].values)),
+            ("#bytes", _copied),
+            note=_COPIES_NOTE,
+        ),
         table(
             "memory not planned",
             [(each.name, plan.why_not) for each, plan in known if plan.why_not],
@@ -100,6 +125,66 @@ def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
             ("", lambda row: row[1]),
         ),
     ]
+
+
+def _on_device(known: Sequence[tuple[VariantSummary, PlannedMemory]]) -> Sheet:
+    """What is planned of GPUs: by size, in all, and by captured size."""
+    there = [(each, plan.device) for each, plan in known if plan.device is not None]
+    return [
+        table(
+            "memory planned on the GPU",
+            [(each, run) for each, device in there for run in device.at],
+            ("variant", lambda row: row[0].name),
+            ("sizes", lambda row: sizes_in_words(row[1].sizes) or "as they are"),
+            ("#live", lambda row: size(row[1].live_bytes)),
+            ("at", lambda row: row[1].op.rpartition("::")[2]),
+            ("#planned peak", lambda row: size(row[1].peak_bytes)),
+            ("#observed", lambda row: stated(_seen_there(row), size)),
+            ("#not planned", _above),
+            ("#inputs", lambda row: size(row[1].input_bytes)),
+            ("#outputs", lambda row: size(row[1].output_bytes)),
+            ("#arena", lambda row: size(row[1].arena_bytes)),
+            ("largest buffers", _alive),
+            extra=4,
+            note=_GPU_NOTE,
+        ),
+        table(
+            "plan of the GPU",
+            there,
+            ("variant", lambda row: row[0].name),
+            ("#weights", lambda row: size(row[1].weights_bytes)),
+            ("#sessions", lambda row: str(row[1].sessions)),
+            ("growth", lambda row: row[1].growth),
+            ("#arena that doubles", lambda row: size(row[1].doubling_bytes)),
+            ("#that grows exactly", lambda row: size(row[1].exact_bytes)),
+            ("#captured sizes", lambda row: str(len(row[1].captures))),
+            ("#they hold", lambda row: size(row[1].captured_bytes)),
+            note=_DEVICE_NOTE,
+        ),
+        table(
+            "captured sizes by plan",
+            [(each.name, found) for each, device in there for found in device.captures],
+            ("variant", lambda row: row[0]),
+            ("sizes", lambda row: sizes_in_words(row[1].sizes) or "as they are"),
+            ("#inputs and outputs", lambda row: size(row[1].buffers_bytes)),
+            ("#arena", lambda row: size(row[1].arena_bytes)),
+        ),
+    ]
+
+
+def _side(name: str) -> str:
+    return provider(name) if name else "caller"
+
+
+def _copied(row: tuple[str, PlannedCopies]) -> str:
+    found = row[1]
+    return f"at least {size(found.bytes)}" if found.unknown else size(found.bytes)
+
+
+def _above(row: tuple[VariantSummary, PlannedRun]) -> str:
+    """What was observed above the plan of the same calls."""
+    seen = _seen_there(row)
+    return "-" if seen is None else size(max(seen - row[1].peak_bytes, 0))
 
 
 def live_in_words(plan: PlannedMemory) -> str:
@@ -137,9 +222,20 @@ def _below(variant: VariantSummary) -> str:
 
 def _seen(row: tuple[VariantSummary, PlannedRun]) -> int | None:
     """What was in use in calls of the size; None: they were not observed."""
+    found = _observed_at(row)
+    return found.activation_bytes if found is not None else None
+
+
+def _seen_there(row: tuple[VariantSummary, PlannedRun]) -> int | None:
+    """The same of the arena on the GPU."""
+    found = _observed_at(row)
+    return found.device_activation_bytes if found is not None else None
+
+
+def _observed_at(row: tuple[VariantSummary, PlannedRun]) -> MemoryAtSizes | None:
     variant, run = row
     at = variant.observed.at if variant.observed is not None else ()
-    return next((f.activation_bytes for f in at if run.fixture and f.fixture == run.fixture), None)
+    return next((found for found in at if run.fixture and found.fixture == run.fixture), None)
 
 
 def _alive(row: tuple[VariantSummary, PlannedRun]) -> str:
