@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 
 from repository import ROOT
 
@@ -30,6 +31,7 @@ def named() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def given() -> set[str]:
     """Codes that are whole strings in the code, which docstrings and comments never are."""
     return {

@@ -23,6 +23,13 @@ SECONDS = 900
 _OWN = {"build", "dist", ".git"}
 _STATUS = re.compile(r"^(.*\S)\s+# exit status (\d+)\b.*$")
 _PROFILE = "aotc.profile/1"
+# As `python -c` runs its first word.
+_SCRIPT = f"""#!{sys.executable} -P
+import sys as _sys
+
+_sys.path.insert(0, "")
+exec(compile(_sys.argv[1], "<string>", "exec"))
+"""
 
 
 class Place:
@@ -38,8 +45,7 @@ class Place:
         place = cls(folder)
         place.clone.mkdir(parents=True)
         (folder / "home").mkdir()
-        (folder / "programs").mkdir()
-        write_program(folder / "programs")
+        place._write_programs()
         for path in ROOT.iterdir():
             if path.name not in _OWN and not path.name.startswith(".venv"):
                 (place.clone / path.name).symlink_to(path)
@@ -48,7 +54,22 @@ class Place:
     def copy(self, folder: Path) -> Place:
         """The same, so that what follows does not change this one."""
         shutil.copytree(self.folder, folder, symlinks=True)
-        return Place(folder)
+        place = Place(folder)
+        shutil.rmtree(folder / "programs")
+        place._write_programs()
+        return place
+
+    def _write_programs(self) -> None:
+        """`aotc`, and what runs examples in Python, where they start at once if that may be."""
+        (self.folder / "programs").mkdir()
+        write_program(self.folder / "programs")
+        self._script.write_text(_SCRIPT, "utf-8")
+        self._script.chmod(0o755)
+        write_program(self.folder / "programs", self._script)
+
+    @property
+    def _script(self) -> Path:
+        return self.folder / "run_example"
 
     def environment(self) -> dict[str, str]:
         """The caller's, without what it says of aotc, of its user's folders, and of Python."""
@@ -70,7 +91,7 @@ class Place:
         if example.language == "yaml":
             self._check_document(example)
         elif example.language == "python":
-            printed = self._run(sys.executable, "-c", example.text)
+            printed = self._run(str(self.folder / "programs" / self._script.name), example.text)
             _compare(said_of_prints(example.text), printed)
             _compare(example.output, printed)
         elif example.language == "console":

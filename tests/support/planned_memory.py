@@ -60,11 +60,13 @@ def both_ways(
     level: Optimization = "all",
     limit: int | None = None,
     seen: Mapping[str, int] | None = None,
+    shares: bool = True,
 ) -> BothWays:
     """Plan and observe `model`, with its weights in a file of `folder`.
 
     `dims` have their smallest, optimal and largest sizes.  Inputs are ones of a type of integers,
-    else random; those of `given` are as they are.
+    else random; those of `given` are as they are.  With `shares` the plan is made of the calls that
+    were observed, else of its own.
     """
     name_nodes(model.graph)
     path = folder / "model.onnx"
@@ -93,21 +95,23 @@ def both_ways(
         "limit": limit,
         "seen": seen or {},
     }
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        plan = planned(request, inputs, domain, calls)
-    finally:
-        os.chdir(before)
-    seen = observe_memory(
+    profiles = {name: folder / f"{name}.json" for name, _, _ in calls}
+    observed = observe_memory(
         path.read_bytes(),
         spec,
         [SizedCall(*call) for call in calls],
         outputs,
         providers=[CPU],
         weights_folder=folder,
+        profiles=profiles,
     )
-    return BothWays(plan, seen)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        plan = planned(request, inputs, domain, calls, profiles if shares else {})
+    finally:
+        os.chdir(before)
+    return BothWays(plan, observed)
 
 
 def _declared(path: Path) -> tuple[list[Value], list[str]]:

@@ -215,6 +215,8 @@ def test_an_artifact_that_is_built_and_does_not_answer_fails(aotc: Command, mode
     assert "AOTC-I013" in found["late.onnx"].answers.not_compared[0]
 
 
+# Its parts are tried by quick tests: interrupts wherever they come, and what is kept of a model.
+@pytest.mark.slow
 def test_what_was_finished_is_not_done_again(aotc: Command, models: Path) -> None:
     """The second model takes for ever in the other environment, and is taken away later."""
     save(linear(features=7), models / "slow.onnx")

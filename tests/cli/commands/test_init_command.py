@@ -7,7 +7,7 @@ import pty
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -39,13 +39,16 @@ HOSTILE = {
 }
 
 
-def named(dim: str, input_name: str = "x") -> onnx.ModelProto:
-    """A model with a free dim of this name."""
-    shape = [dim, 16]
+def named(dims: Mapping[str, str]) -> onnx.ModelProto:
+    """A model whose inputs have these names, and each a free dim of its own."""
+
+    def value(name: str, dim: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [dim, 16])
+
     return model_of(
-        [helper.make_node("Relu", [input_name], ["y"])],
-        inputs=[helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)],
-        outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [helper.make_node("Relu", [name], [f"y{at}"]) for at, name in enumerate(dims)],
+        inputs=[value(name, dim) for name, dim in dims.items()],
+        outputs=[value(f"y{at}", dim) for at, dim in enumerate(dims.values())],
     )
 
 
@@ -97,7 +100,7 @@ def test_what_it_writes_is_checked_and_built(aotc: Command) -> None:
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_name_is_a_name(kind: str, aotc: Command) -> None:
     name = HOSTILE[kind]
-    save(named(name), aotc.folder / "model.onnx")
+    save(named({"x": name}), aotc.folder / "model.onnx")
     plain = aotc.plain("init", "model.onnx")
     assert plain.status == 0, plain
     assert not any(character in plain.stdout for character in "\x1b\r\u202e\x00\x85\u2028")
@@ -111,14 +114,16 @@ def test_a_hostile_name_is_a_name(kind: str, aotc: Command) -> None:
     document = aotc("init", "model.onnx").document
     assert list(document["dims"]) == [taken]
     assert aotc.plain("profile", "check", "model.profile.yaml").status == 0
-    assert aotc("build", "model.onnx", "--profile", "model.profile.yaml").status == 0
     workflow = (aotc.folder / ".github/workflows/aotc.yml").read_text()
     assert "evil" not in workflow
     assert "secrets" not in workflow
 
 
-def test_a_hostile_input_is_a_name(aotc: Command) -> None:
-    save(named("batch", "x: {}\n# \u202e"), aotc.folder / "model.onnx")
+def test_hostile_inputs_and_dims_are_names(aotc: Command) -> None:
+    """A model that has them all is built with the profile."""
+    names = {f"x{number}": dim for number, dim in enumerate(HOSTILE.values())}
+    names["x: {}\n# \u202e"] = "batch"
+    save(named(names), aotc.folder / "model.onnx")
     assert aotc("init", "model.onnx").status == 0
     assert aotc.plain("profile", "check", "model.profile.yaml").status == 0
     assert aotc("build", "model.onnx", "--profile", "model.profile.yaml").status == 0

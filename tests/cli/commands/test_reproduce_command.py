@@ -144,6 +144,7 @@ def test_other_answers_are_told_and_not_attested(aotc: Command, tmp_path: Path) 
     assert (aotc.folder / "again.aotc" / "payload" / "aotc.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     set(probe(gpus=False).isa or ()) <= set(LESSER.split()), reason="this CPU has no more features"
 )

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
+from ready_command import write_program
 from registries import docker_registry
 from repository import ROOT
 
@@ -123,8 +124,12 @@ def test_example(
             pytest.skip(missing)
     here = tmp_path / "here"
     shutil.copytree(workspace, here, symlinks=True)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    write_program(programs)
     environment = Command(here, {"AOTC_STORE": str(here / "home" / "store")}).environment()
-    environment["PATH"] = os.pathsep.join((str(SCRIPT.parent), environment["PATH"]))
+    path = (str(programs), str(SCRIPT.parent), environment["PATH"])
+    environment["PATH"] = os.pathsep.join(path)
     (here / "home" / ".config" / "fish" / "completions").mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["sh", "-ec", call],

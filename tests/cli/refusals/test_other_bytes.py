@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,11 @@ def needed(name: str, other_than: str) -> list[str]:
 
 
 def calls() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Every command, each option that has a value and each argument, and words with that alone."""
+    """Every command, each option that has a value and each argument, and words with that alone.
+
+    Each option has another form of value, so that all come up among those of every command.
+    """
+    forms = cycle((OTHER, f"/abs/{OTHER}.aotc", f"{OTHER}=1", f"a={OTHER}", f"é{OTHER}"))
     for name, command in COMMANDS.items():
         places = positionals(command.params)
         operands = ["x"] * len(places)
@@ -77,9 +82,8 @@ def calls() -> Iterator[tuple[str, str, tuple[str, ...]]]:
             if option.is_flag:
                 continue
             for spelled in option.opts:
-                for value in (OTHER, f"/abs/{OTHER}.aotc", f"{OTHER}=1", f"a={OTHER}", f"é{OTHER}"):
-                    words = [*needed(name, spelled), *((f"{spelled}={value}",))]
-                    yield name, max(option.opts, key=len), (*words, *operands)
+                words = [*needed(name, spelled), f"{spelled}={next(forms)}"]
+                yield name, max(option.opts, key=len), (*words, *operands)
                 yield name, max(option.opts, key=len), (
                     *needed(name, spelled), *operands, spelled, OTHER
                 )  # fmt: skip

@@ -119,13 +119,13 @@ def may_be_ready(environment: Mapping[str, str]) -> bool:
     return not any(_replaces(folder) for folder in _more_path(environment))
 
 
-def write_program(folder: Path) -> None:
-    """Write `aotc`, for a shell that has `folder` in its path."""
-    program = folder / "aotc"
+def write_program(folder: Path, script: Path = _SCRIPT) -> None:
+    """Write a program that runs a script of Python's, for a shell that has `folder` in its path."""
+    program = folder / script.name
     if _starts_anew():
-        program.symlink_to(_SCRIPT)
+        program.symlink_to(script)
         return
-    words = (_server().address, str(_SCRIPT), str(TOOLCHAIN))
+    words = (_server().address, str(script), str(TOOLCHAIN))
     program.write_text(
         f"#!{sys.executable} -IS\n"
         "import sys\n\n"

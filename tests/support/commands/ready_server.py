@@ -189,6 +189,7 @@ def _run_script(script: str) -> NoReturn:
     status = 1
     try:
         runpy.run_path(script, run_name="__main__")
+        status = 0
     except SystemExit as ended:
         status = int(ended.code or 0)
     except KeyboardInterrupt:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import pty
 import select
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from command import SCRIPT, Command
+from command import Command
+from ready_command import write_program
 
 # Without an answer for so long, the command hangs.
 _SECONDS = 300
+
+
+@functools.cache
+def _program() -> str:
+    """The path of `aotc`, which starts at once where it may."""
+    folder = tempfile.mkdtemp(prefix="program-")
+    atexit.register(shutil.rmtree, folder)
+    write_program(Path(folder))
+    return f"{folder}/aotc"
 
 
 def on_a_terminal(
@@ -30,7 +44,7 @@ def on_a_terminal(
     ours, theirs = pty.openpty()
     environment = {**command.environment(), "TERM": "xterm-256color", **change}
     process = subprocess.Popen(
-        ["/bin/sh", "-c", f'stty cols {columns} <&2 && exec "$0" "$@"', str(SCRIPT), *words],
+        ["/bin/sh", "-c", f'stty cols {columns} <&2 && exec "$0" "$@"', _program(), *words],
         stdin=theirs if from_terminal else subprocess.DEVNULL,
         stdout=subprocess.PIPE if only_error else theirs,
         stderr=theirs,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 from planned_memory import BothWays, both_ways
 
+from aotc.pipeline import memory_plan
 from aotc.pipeline.memory_plan import planned
+from aotc.session import sessions
 from aotc.spec.shapes import Domain
 
 FLOAT = TensorProto.FLOAT
@@ -67,6 +72,25 @@ def test_a_plan_is_what_onnx_runtime_then_uses(tmp_path: Path) -> None:
     # The transposition is fused into the product.
     assert largest.asked_bytes == 4 * 4 * (3 * 300 * 32 + 2 * 300 * 300)
     assert largest.arena_bytes >= largest.peak_bytes > largest.live_bytes
+
+
+def test_calls_that_were_observed_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counting(session: Any, inputs: Mapping[str, Any], outputs: list[str]) -> Any:
+        made.append(inputs["x"].shape[1])
+        return sessions.run(session, inputs, outputs)
+
+    monkeypatch.setattr(memory_plan, "run", counting)
+    plans = []
+    for shares in (True, False):
+        folder = tmp_path / str(shares)
+        folder.mkdir()
+        plans.append(both_ways(attention(), {"seq": (8, 64, 300)}, folder, shares=shares).plan)
+        assert made == ([] if shares else [8, 64, 300])
+    assert plans[0] == plans[1]
 
 
 def test_a_size_that_was_not_run_has_the_figure_that_it_would_have(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.session import counted_session
 from aotc.session.observed_memory import SizedCall, observe_memory
-from aotc.spec.evidence import ObservedMemory
+from aotc.spec.evidence import MixedCalls, ObservedMemory
 from aotc.spec.variant import SessionSpec
 
 PLAIN = SessionSpec(optimization="disable", threads=1)
@@ -137,18 +138,37 @@ def test_calls_of_the_largest_size_are_few(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_mixed_calls_end_when_their_time_is_over() -> None:
-    found = observe_memory(
-        turned(),
-        PLAIN,
-        [call(4), call(8)],
-        ["y"],
-        providers=["CPUExecutionProvider"],
-        mixed_calls=10**6,
-        seconds=0.0,
-    )
-    assert found.mixed is not None
-    # A round of two calls of each size, and one of each.
-    assert found.mixed.calls == 6
+    def mixed(*rows: int) -> MixedCalls | None:
+        return observe_memory(
+            turned(),
+            PLAIN,
+            [call(each) for each in rows],
+            ["y"],
+            providers=["CPUExecutionProvider"],
+            mixed_calls=10**6,
+            seconds=0.0,
+        ).mixed
+
+    found = mixed(4, 8, 64)
+    assert found is not None
+    # A round of two calls of each size but the largest, and one of each.
+    assert (found.calls, found.sizes) == (6, 2)
+    assert mixed(8) is None
+
+
+def test_the_first_call_of_a_size_is_profiled(tmp_path: Path) -> None:
+    calls = [call(rows) for rows in (16, 32)]
+    profiles = {f"rows{rows}": tmp_path / f"{rows}.json" for rows in (16, 32)}
+    provider = "CPUExecutionProvider"
+    observe_memory(turned(), PLAIN, calls, ["y"], providers=[provider], profiles=profiles)
+    for rows in (16, 32):
+        events = json.loads((tmp_path / f"{rows}.json").read_text())
+        shapes = [
+            event["args"]["input_type_shape"]
+            for event in events
+            if event.get("args", {}).get("op_name") and event["name"].endswith("_kernel_time")
+        ]
+        assert shapes == [[{"float": [rows, COLUMNS]}], [{"float": [COLUMNS, rows]}]]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -144,6 +145,31 @@ def test_it_is_made_of_wheels_with_their_digests(
     assert not root.exists()
 
 
+def test_uv_makes_it_of_an_index(
+    offline: Path, recorded: Callable[..., RecordedBuild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index states digests, of which uv makes the lock; a folder of wheels has none for it."""
+    programs = Path(sys.executable).parent
+    if not (programs / "uv").is_file():
+        pytest.skip("uv is not installed in this environment")
+    wheel = made_wheel(offline, "telluride", code=CODE)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    folder = offline / "simple" / "telluride"
+    folder.mkdir(parents=True)
+    link = f'<a href="../../{wheel.name}#sha256={digest}">{wheel.name}</a>'
+    (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{link}</body></html>")
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", (offline / "simple").as_uri())
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    package = RecordedPackage(name="telluride", version="1.32.99", contents=contents_of(wheel))
+    found = environment_of(recorded(package), anew=True, installer="uv").about
+    assert found.installer.startswith("uv ")
+    assert [(each.used, each.same) for each in found.packages] == [("1.32.99", True)]
+    gone = replace(package, version="1.32.98")
+    error = refused("AOTC-I231", lambda: environment_of(recorded(gone), anew=True, installer="uv"))
+    assert error.where == "telluride==1.32.98"
+
+
 def test_a_wheel_that_is_gone(
     offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild]
 ) -> None:
@@ -156,6 +182,7 @@ def test_a_wheel_that_is_gone(
     refused("AOTC-I231", lambda: made(recorded(words)))
 
 
+@pytest.mark.slow
 def test_a_package_without_a_recorded_digest_is_told(
     offline: Path, recorded: Callable[..., RecordedBuild]
 ) -> None:
@@ -190,6 +217,7 @@ def test_a_file_that_the_wheel_does_not_list(
     assert kept(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_wheel_that_replaces_the_interpreter(
     offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild]
 ) -> None:
@@ -208,6 +236,7 @@ def test_a_wheel_that_replaces_the_interpreter(
     assert (root / "pyvenv.cfg").is_file()
 
 
+@pytest.mark.slow
 def test_nothing_runs_before_it_was_compared(
     offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild]
 ) -> None:
@@ -224,6 +253,7 @@ def test_nothing_runs_before_it_was_compared(
     assert not ran.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("further", ["aotc.pth", "aotc/spec/versions.abi3.so"])
 def test_a_release_of_aotc_has_its_own_sources_alone(
     offline: Path, tmp_path: Path, recorded: Callable[..., RecordedBuild], further: str
@@ -292,7 +322,13 @@ def test_another_aotc(
     assert error.found.startswith("aotc 0.0.9 with sources ")
     error = refused("AOTC-I238", lambda: made(build, aotc=tmp_path))
     assert error.found == f"none in {tmp_path.name}"
-    released = replace(build, aotc_form="release")
+
+
+@pytest.mark.slow
+def test_a_release_of_aotc_that_is_gone(
+    offline: Path, recorded: Callable[..., RecordedBuild]
+) -> None:
+    released = replace(recorded(), aotc_sha256="f" * 64, aotc_form="release")
     error = refused("AOTC-I231", lambda: made(released))
     assert error.where == "aotc==0.1.0"
 

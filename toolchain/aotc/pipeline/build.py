@@ -127,6 +127,8 @@ PRELOADED_MODULES: Final = (
     "aotc.sizes.analysis",
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
+    "aotc.session.observed_memory",
+    "aotc.pipeline.memory_plan",
     "aotc.runtime.rehearsal_jobs",
     # What these import when they are called, and two of them the same.
     "numpy.random",

@@ -1,10 +1,10 @@
 """The memory plan of a variant: of the graph that ONNX Runtime runs, at sizes tried and not tried.
 
-A worker opens the variant once more and calls it at the sizes of its fixtures, profiled: that
-gives the order of the nodes and every shape.  The graph is the one that ONNX Runtime's optimizer
-makes at load, where it does.  What follows is `graph/allocation.py`, `workspace.py` and `arena.py`,
-which know no ONNX Runtime.  A rule for each size in terms of the dims (`graph/polynomials.py`)
-gives plans at sizes that no call had.
+A profiled call at the sizes of each fixture gives the order of the nodes and every shape: the one
+that was observed, else one of this worker's, which opens the variant once more.  The graph is the
+one that ONNX Runtime's optimizer makes at load, where it does.  What follows is
+`graph/allocation.py`, `workspace.py` and `arena.py`, which know no ONNX Runtime.  A rule for each
+size in terms of the dims (`graph/polynomials.py`) gives plans at sizes that no call had.
 
 The values of nodes on a GPU are in an arena there, which has a plan of its own by the same rules;
 what goes from one memory to the other is counted.  The workspace of a GPU's kernels is not planned.
@@ -229,7 +229,8 @@ def plan_job(request: Json) -> Json:
         if wanted != sizes:
             given = padder.pad(given, sizes, wanted).inputs
         calls.append((reference["name"], wanted, given))
-    return encode(planned(request, inputs, domain, calls))
+    observed = {each["name"]: Path(each["profile"]) for each in request["references"]}
+    return encode(planned(request, inputs, domain, calls, observed))
 
 
 def planned(
@@ -237,10 +238,12 @@ def planned(
     inputs: Sequence[Value],
     domain: Domain,
     calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+    observed: Mapping[str, Path] | None = None,
 ) -> PlannedMemory:
     """The plan at the sizes of `calls` (name, sizes, arrays) and over `domain`.
 
-    `request` is as `variant_request` makes it.  The working directory is written to.
+    `request` is as `variant_request` makes it; `observed` are files with the profile of one call of
+    that name, where they are there.  The working directory is written to.
     """
     providers: Sequence[str] = request["providers"]
     if request["contexts"] or not COUNTED.issuperset(providers):
@@ -248,7 +251,7 @@ def planned(
             why_not="plans are made of nodes that the CPU provider or CUDA runs, and of no others",
             elsewhere=True,
         )
-    model, weights, runs, made_calls = _profiled(request, inputs, domain, calls)
+    model, weights, runs, made_calls = _profiled(request, inputs, domain, calls, observed)
     if len(runs) < len(made_calls):
         return PlannedMemory(why_not="the profile of the session does not hold all of its runs")
     return plan_of(request, model, weights, domain, made_calls, runs)
@@ -589,6 +592,7 @@ def _profiled(
     inputs: Sequence[Value],
     domain: Domain,
     calls: Sequence[tuple[str, Mapping[str, int], Mapping[str, Data]]],
+    observed: Mapping[str, Path] | None = None,
 ) -> tuple[onnx.ModelProto, Path, list[list[_Event]], list[Any]]:
     """The graph as it is run, the folder of its weights, and the nodes of each call by `calls`."""
     spec = decode(SessionSpec, request["session"])
@@ -604,8 +608,11 @@ def _profiled(
         written=Path(_WRITTEN) if writes else None,
     )
     outputs = [value.name for value in session.get_outputs()]
-    done: list[tuple[str, Mapping[str, int], Mapping[str, Data]]] = []
-    for call in [*calls, *_sliced(inputs, domain, calls)]:
+    known = {name: _runs(path) for name, path in (observed or {}).items() if path.exists()}
+    done = [call for call in calls if call[0] in known]
+    runs = [run for name, _, _ in done for run in known[name]]
+    unknown = [call for call in calls if call[0] not in known]
+    for call in [*unknown, *_sliced(inputs, domain, calls)]:
         try:
             run(session, call[2], outputs)
         except AotcError:
@@ -616,7 +623,7 @@ def _profiled(
         done.append(call)
     profile = Path(session.end_profiling())
     del session
-    runs = _runs(profile)
+    runs += _runs(profile)
     profile.unlink()
     model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
     return model, Path.cwd() if writes else weights, runs[: len(done)], done

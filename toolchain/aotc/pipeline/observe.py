@@ -118,20 +118,27 @@ def _request(lowered: LoweredModel, state: BuildState) -> Json:
     if lowered.why_not_run:
         return None
     runs = compared_runs(lowered.analyzed, lowered.plan)
-    sized: dict[tuple[tuple[str, int], ...], Json] = {}
+    named: dict[str, Json] = {}
     for reference in compared_references(runs, state):
+        sizes = reference["wanted"]
         # What has no elements says nothing.
-        if not reference["name"].endswith(REPEATED) and all(reference["wanted"].values()):
-            sized.setdefault(tuple(sorted(reference["wanted"].items())), reference)
-    if not sized:
+        if reference["name"].endswith(REPEATED) or not all(sizes.values()):
+            continue
+        if all(sizes != other["wanted"] for other in named.values()):
+            named.setdefault(reference["name"], reference)
+    if not named:
         return None
-    analyzed = lowered.analyzed
+    analyzed, name = lowered.analyzed, lowered.plan.name
     return {
         **variant_request(lowered, state.context),
-        "variant": lowered.plan.name,
+        "variant": name,
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
-        "references": list(sized.values())[:_SIZES],
+        # Observed, a call leaves its profile there, which the plan reads.
+        "references": [
+            {**reference, "profile": str(state.work / f"observed-{name}-{number}.json")}
+            for number, reference in enumerate([*named.values()][:_SIZES])
+        ],
     }
 
 

@@ -32,6 +32,7 @@ _FUNCTIONS: Final = {
     "CreateSessionFromArray": 8,
     "Run": 9,
     "CreateSessionOptions": 10,
+    "EnableProfiling": 14,
     "SetSessionLogSeverityLevel": 22,
     "SetSessionGraphOptimizationLevel": 23,
     "SetIntraOpNumThreads": 24,
@@ -41,6 +42,7 @@ _FUNCTIONS: Final = {
     "FillStringTensor": 52,
     "CreateMemoryInfo": 68,
     "CreateCpuMemoryInfo": 69,
+    "AllocatorFree": 76,
     "GetAllocatorWithDefaultOptions": 78,
     "ReleaseEnv": 92,
     "ReleaseStatus": 93,
@@ -48,6 +50,7 @@ _FUNCTIONS: Final = {
     "ReleaseSession": 95,
     "ReleaseValue": 96,
     "ReleaseSessionOptions": 100,
+    "SessionEndProfiling": 110,
     "AddSessionConfigEntry": 130,
     "CreateAllocator": 131,
     "ReleaseAllocator": 132,
@@ -176,11 +179,13 @@ class CountedSession:
         level: int,
         threads: int | None,
         custom_ops: Sequence[Path] = (),
+        profile: Path | None = None,
     ) -> None:
         """`providers` are options by name, in order of preference, all of them among `COUNTED`.
 
         `config` are entries of the session options, `level` is ONNX Runtime's number of that of
-        optimization; `threads` is None for one per core.
+        optimization; `threads` is None for one per core.  With `profile`, the beginning of a file's
+        path, calls are profiled until `end_profiling`.
         """
         self._api = api = _Api.get()
         self._session, self._allocators = _Handle(), dict[str, _Handle]()
@@ -192,6 +197,8 @@ class CountedSession:
                 api.call("SetInterOpNumThreads", options, c_int(1))
             for key, value in config.items():
                 api.call("AddSessionConfigEntry", options, key.encode(), value.encode())
+            if profile is not None:
+                api.call("EnableProfiling", options, str(profile).encode())
             for library in custom_ops:
                 api.call("RegisterCustomOpsLibrary_V2", options, str(library).encode())
             for name, settings in providers.items():
@@ -258,6 +265,16 @@ class CountedSession:
         finally:
             for made in (*given, *(_Handle(result) for result in results if result)):
                 api.plain("ReleaseValue", None, made)
+
+    def end_profiling(self) -> Path:
+        """Profile no further calls; returns the file of those that were."""
+        api, allocator, path = self._api, _Handle(), c_void_p()
+        api.call("GetAllocatorWithDefaultOptions", byref(allocator))
+        api.call("SessionEndProfiling", self._session, allocator, byref(path))
+        try:
+            return Path((ctypes.cast(path, c_char_p).value or b"").decode())
+        finally:
+            api.call("AllocatorFree", allocator, path)
 
     def _value(self, tensor: _Tensor, memory: _Handle) -> _Handle:
         """A tensor as ONNX Runtime takes it: numbers stay where they are, text is copied."""

@@ -19,6 +19,8 @@ MAKE_SECONDS: Final = 1800.0
 UNREACHED: Final = "Retry(total=0"
 """What pip says of an index that it cannot reach, before it says that nothing was found there."""
 _SHOWN_LINES: Final = 4
+# How lines of pip's and of uv's begin; the latter tells in causes what was missing.
+_OF_ERRORS: Final = ("error", "cause:")
 
 
 def environments_folder() -> Path:
@@ -64,6 +66,6 @@ def run_program(arguments: list[str], where: str) -> str:
     if not ended.returncode:
         return ended.stdout
     said = [line.strip() for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-    errors = [e for e in said if e.lower().startswith("error") or UNREACHED in e] or said
+    errors = [e for e in said if e.lower().startswith(_OF_ERRORS) or UNREACHED in e] or said
     found = " | ".join(errors[-_SHOWN_LINES:])[:1000]
     raise AotcError("AOTC-I191", "the environment cannot be made", where=where, found=found)

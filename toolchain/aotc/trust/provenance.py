@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
@@ -248,9 +248,12 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def with_requirements(names: Iterable[str]) -> dict[str, Library]:
-    """The distributions of these names that are installed, and what they require, by name."""
-    found: dict[str, Library] = {}
+def with_requirements(names: Iterable[str], known: Iterable[Library] = ()) -> dict[str, Library]:
+    """The distributions of these names that are installed, and what they require, by name.
+
+    `known` are some of them with all that they require.
+    """
+    found = {_normalized(each.name): each for each in known}
     wanted = list(names)
     while wanted:
         name = wanted.pop()
@@ -401,8 +404,7 @@ def _environment(libraries: Iterable[Library]) -> Json:
 
     Those are `libraries`, which decide bytes, and what the command line requires.
     """
-    found = with_requirements(_OF_COMMANDS)
-    found |= {_normalized(each.name): each for each in libraries}
+    found = with_requirements(_OF_COMMANDS, libraries)
     return {
         "aotc": installed_form(),
         "implementation": platform.python_implementation().lower(),
@@ -443,13 +445,15 @@ def _library(distribution: metadata.Distribution) -> Library:
         listed = "".join(
             f"{file}\n" for file in sorted(map(str, distribution.files or ()))
         ).encode()
+    # Each look at a distribution's metadata reads the whole of it.
+    about = distribution.metadata
     return Library(
-        name=distribution.metadata["Name"],
-        version=distribution.version,
+        name=about["Name"],
+        version=about["Version"],
         sha256=hashlib.sha256(listed).hexdigest(),
         digest_of="RECORD" if own is not None else "names of files",
-        licences=_licences(distribution),
-        contents=contents_digest(distribution.read_text("RECORD") or ""),
+        licences=_licences(about.json),
+        contents=contents_digest(text),
     )
 
 
@@ -473,9 +477,8 @@ def contents_digest(record_text: str) -> str:
     return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest() if rows else ""
 
 
-def _licences(distribution: metadata.Distribution) -> tuple[str, ...]:
-    """The licenses in its metadata: an SPDX expression (PEP 639), classifiers, or a name."""
-    about = distribution.metadata.json
+def _licences(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The licenses in metadata as JSON: an SPDX expression (PEP 639), classifiers, or a name."""
     if expression := about.get("license_expression"):
         return (str(expression),)
     prefix = "License :: "
