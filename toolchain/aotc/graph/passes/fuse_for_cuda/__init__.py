@@ -31,6 +31,7 @@ from aotc.graph.passes.fuse_for_cuda.products import (
     split_projections,
     unflatten_projections,
 )
+from aotc.graph.passes.fuse_for_cuda.rolled_rows import gather_rolled_rows
 from aotc.graph.passes.fuse_for_cuda.rotary import fuse_rotary
 from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import PassRecord
@@ -125,6 +126,7 @@ _FUSIONS: Final[Mapping[str, _Step]] = {
     "fuse-layer-norm": lambda model: fuse_layer_norm(model.graph),
     "fuse-normalization": fuse_normalizations,
     "move-transposes-to-images": lambda model: move_transposes_to_images(model.graph),
+    "gather-rolled-rows": lambda model: gather_rolled_rows(model.graph),
 }
 _STEPS: Final[Mapping[str, _Step]] = {
     "unflatten-projections": lambda model: unflatten_projections(model.graph),
