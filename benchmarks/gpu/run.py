@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from benchmarks.gpu import results
@@ -26,6 +27,7 @@ class Run:
     again: bool = False
     only: Only = field(default_factory=Only)
     failed: list[str] = field(default_factory=list)
+    _keeping: Lock = field(default_factory=Lock)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -54,7 +56,7 @@ class Run:
                 yield case, network, self.settings.model(network.name)
 
     def keep(self, row: str, record: dict[str, Any]) -> None:
-        """Write a record, and show it."""
+        """Write a record, and show it; for any thread."""
         whole = {
             "row": row,
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -62,8 +64,9 @@ class Run:
             "sources": self.sources,
             **record,
         }
-        for path in self.files:
-            results.append(path, whole)
+        with self._keeping:
+            for path in self.files:
+                results.append(path, whole)
         if why := results.why_failed(whole):
             self.failed.append(f"{row} {record['case']}: {why}")
         shown = {name: value for name, value in record.items() if name not in ("case", "samples")}

@@ -273,13 +273,16 @@ def memory_plans(records: Iterable[Record]) -> list[Row]:
     rows = []
     for record in _of(records, "memory_plan"):
         pairs = {
-            "weights": record["weights"],
+            "weights": record.get("weights"),
             **{
                 name: found["device"]
-                for name, found in record["sizes"].items()
+                for name, found in record.get("sizes", {}).items()
                 if "device" in found
             },
-            **{f"arena of all sizes, {name}": found for name, found in record["growth"].items()},
+            **{
+                f"arena of all sizes, {name}": found
+                for name, found in record.get("growth", {}).items()
+            },
         }
         rows += [
             (_case(record), name, *("" if n is None else f"{n / 2**20:.1f}" for n in found))

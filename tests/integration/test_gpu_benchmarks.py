@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aotc.base.records import replace
 from aotc.spec.evidence import ArenaStatistics, MemoryAtSizes, MixedCalls, ObservedMemory
 from aotc.spec.memory import PlannedDevice, PlannedMemory, PlannedRun
 from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import GROUPS, NETWORKS, ROWS, Only, Settings, case_name
+from benchmarks.gpu.child import ChildFailedError, OutOfTimeError
 from benchmarks.gpu.rows import chains, memory_plan
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.stages import STAGES
@@ -432,13 +435,53 @@ def test_arenas_are_told_as_planned_and_observed() -> None:
         "memory_plan",
         "bert/tf32",
         **memory_plan.figures(plan, seen),
-        growth=memory_plan.growth(plan, seen, None),
+        **memory_plan.totals(plan, seen, "doubling"),
+    )
+    limited = record(
+        "memory_plan",
+        "bert/tf32/limited",
+        growth=memory_plan.totals(plan, replace(seen, mixed=None), "exact")["growth"],
     )
     assert kept["sizes"]["batch 4"]["arena"] == [8 * mib, 9 * mib]
-    assert [row[1:] for row in tables.memory_plans([kept])] == [
+    assert [row[1:] for row in tables.memory_plans([kept, limited])] == [
         ("weights", "89.0", "90.0"),
         ("batch 4", "6.0", "7.0"),
         ("arena of all sizes, doubling", "16.0", "12.0"),
         ("arena of all sizes, exact", "10.0", ""),
     ]
     assert "## Arenas on the GPU, MiB" in page.text([kept])
+
+
+def test_records_of_plans_stay_when_the_time_ends_for_another_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def records(_: str, request: dict[str, Any], **__: Any) -> Iterator[dict[str, Any]]:
+        network, precision = request["network"], request["precision"]
+        yield {"case": case_name(network, precision, 1), "sizes": {}}
+        if network == "resnet50":
+            raise OutOfTimeError
+        if network == "opt_step":
+            raise ChildFailedError("no memory")
+        yield {"case": f"{network}/{precision}/limited", "limit": 1}
+
+    monkeypatch.setattr(f"{Run.__module__}.records", records)
+    run = Run(
+        settings=Settings(folder=tmp_path),
+        out=tmp_path / "out",
+        networks=("resnet50", "bert", "opt_step"),
+        machine=MACHINE,
+        sources="s",
+        only=Only(precisions=("tf32",)),
+    )
+    with pytest.raises(OutOfTimeError):
+        memory_plan.run(run)
+    kept = results.read(run.files[-1])
+    assert results.done(kept, "s") == {
+        ("memory_plan", "resnet50/tf32/1"),
+        ("memory_plan", "bert/tf32/1"),
+        ("memory_plan", "bert/tf32/limited"),
+        ("memory_plan", "opt_step/tf32/1"),
+    }
+    failed = {record["case"] for record in kept if "failed" in record}
+    assert failed == {"opt_step/tf32/16", "opt_step/tf32", "opt_step/tf32/limited"}
+    assert not run.wants("memory_plan", "bert/tf32/limited")

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Session:
 
 
 class Runner:
-    """Answers with what it is given, in turn."""
+    """Answers with what it is given, in turn, and then with the last."""
 
     session = Session()
 
@@ -64,15 +65,20 @@ class Runner:
         self._replayed, self._computed = replayed, computed
 
     def run(self, *_: Any) -> list[Any]:
-        return [np.full(4, self._replayed.pop(0), np.float32)]
+        return [self._next(self._replayed)]
 
     def run_without_graph(self, *_: Any) -> list[Any]:
-        value = self._computed.pop(0) if len(self._computed) > 1 else self._computed[0]
-        return [np.full(4, value, np.float32)]
+        return [self._next(self._computed)]
+
+    def _next(self, values: list[float]) -> Any:
+        return np.full(4, values.pop(0) if len(values) > 1 else values[0], np.float32)
 
 
-def verdicts(replayed: list[float], computed: list[float]) -> list[str]:
-    runner: Any = Runner(list(replayed), list(computed))
+def verdicts(
+    replayed: list[float], computed: list[float], again: Sequence[float] = ()
+) -> list[str]:
+    """Of each of `replayed`; `again` are what further replays of the last one answer."""
+    runner: Any = Runner([*replayed, *again], list(computed))
     first, found = None, []
     for _ in replayed:
         wrong, first = _compared(runner, {}, {}, first)
@@ -81,6 +87,8 @@ def verdicts(replayed: list[float], computed: list[float]) -> list[str]:
 
 
 NEAR = float(np.nextafter(np.float32(1), np.float32(2)))
+APART = "output 'y' is not what a run without a graph computes"
+DIFFERS = "output 'y' differs in bits from the first replay of these inputs"
 
 
 def test_equal_bits_are_right() -> None:
@@ -88,21 +96,36 @@ def test_equal_bits_are_right() -> None:
 
 
 def test_the_first_replay_is_compared_with_a_run_without_a_graph() -> None:
-    assert verdicts([2.0], [1.0]) == ["output 'y' is not what a run without a graph computes"]
+    assert verdicts([2.0], [1.0]) == [APART]
     assert verdicts([float("nan")], [1.0]) != [""]
     assert verdicts([NEAR], [1.0]) == [""]
 
 
 def test_later_ones_have_the_bits_of_the_first() -> None:
-    assert verdicts([1.0, NEAR], [1.0]) == [
-        "",
-        "output 'y' differs in bits from the first replay of these inputs",
-    ]
-    assert verdicts([1.0, 3.0], [1.0])[1] == "output 'y' is not what a run without a graph computes"
+    assert verdicts([1.0, NEAR], [1.0]) == ["", DIFFERS]
+    assert verdicts([1.0, 3.0], [1.0])[1] == APART
 
 
 def test_a_model_that_never_repeats_its_bits_need_not_do_so_in_a_graph() -> None:
     assert verdicts([1.0, NEAR, 1.0], [1.0, 1.0, 1.0, NEAR]) == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("again", "wrong"),
+    [
+        ([NEAR, 1.0, NEAR], ""),
+        ([NEAR, NEAR, NEAR, NEAR, NEAR, NEAR, NEAR, 1.0], ""),
+        # Runs without a graph came before the first of them.
+        ([NEAR, 1.0], DIFFERS),
+        ([1.0], DIFFERS),
+        ([NEAR, 3.0], APART),
+        ([NEAR, float("nan")], APART),
+    ],
+)
+def test_bits_that_change_from_replay_to_replay_are_not_due_to_what_ran_between(
+    again: list[float], wrong: str
+) -> None:
+    assert verdicts([1.0, NEAR], [1.0], again) == ["", wrong]
 
 
 class Ordered(Runner):
