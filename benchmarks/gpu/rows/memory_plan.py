@@ -119,8 +119,9 @@ def both_ways(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         )
         os.chdir("/")
     if isinstance(limit, int):
-        limited = totals(plan, seen, "exact")["growth"]
-        yield {"case": cases[-1], "limit": limit, "why_not": seen.why_not, "growth": limited}
+        found = totals(plan, seen, "exact")
+        kinds = {name: found[name] for name in ("growth", "mixed_calls")}
+        yield {"case": cases[-1], "limit": limit, "why_not": seen.why_not, **kinds}
     else:
         yield {"case": cases[-1], "limit": limit, "why_not": "no limit is planned"}
 
@@ -231,6 +232,7 @@ def totals(plan: PlannedMemory, seen: ObservedMemory, growth: Growth) -> dict[st
         }
     return {
         **found,
+        "mixed_calls": seen.mixed.calls if seen.mixed else 0,
         "copies": [
             [dict(e.sizes), e.source or "caller", e.target or "caller", e.values, e.bytes]
             for e in plan.copies
