@@ -6,7 +6,6 @@ import itertools
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,12 +123,8 @@ class Ordered(Runner):
         return [inputs["x"] * 2]
 
 
-def test_runs_without_a_graph_come_first_and_change_sizes_least(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_without_a_graph_come_first_and_change_sizes_least() -> None:
     """Of a network of convolutions, a change of sizes plans each kernel anew."""
-    # A trial tells its steps in the folder where it runs.
-    monkeypatch.chdir(tmp_path)
     runner: Any = Ordered()
     cases = [case(8), case(2)]
     steps = planned_steps(cases)
