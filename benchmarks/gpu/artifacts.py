@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.cases import PRECISIONS, Settings
 from benchmarks.gpu.child import one_record
 from benchmarks.workshop import sources_digest
 
@@ -25,7 +25,8 @@ def profile_fields(
 ) -> dict[str, Any]:
     """A profile's fields: CUDA with captured graphs, or the CPU to try the programs.
 
-    In half precision, inputs and outputs are half as well.
+    In half precision, inputs and outputs are half as well.  Some classes of random weights lie
+    about 0, where rounding is a larger share: a slice may err by a tenth of its scale.
     """
     fields: dict[str, Any] = {
         "providers": ["cpu"] if settings.cpu else ["cuda", "cpu"],
@@ -34,6 +35,9 @@ def profile_fields(
         "fixtures": {"max_count": 2, "max_bytes": 64 << 20},
         "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
     }
+    if precision in PRECISIONS:
+        tolerance = {"atol": 1e-3, "rtol": 2e-2, "min_cosine": 0.999, "max_slice": 0.1}
+        fields["parity"] = {precision: tolerance}
     if precision == "float16":
         # As torch has them there, so that all sides copy the same bytes; ids stay integers.
         fields |= {key: {"*": {"dtype": precision}} for key in ("inputs", "outputs")}
