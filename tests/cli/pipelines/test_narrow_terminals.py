@@ -39,7 +39,7 @@ CALLS = (
     "build m.onnx --input-shape x:1",
 )
 # Times and sizes differ between calls, and bars between widths; a path or a digest may be broken.
-APART = re.compile(r"\d|…|^█+$")
+APART = re.compile(r"\d|…|^[█-▏]+$")
 BREAKABLE = re.compile(r"/.*/|[0-9a-f]{40}")
 
 
