@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_setting import Setting, ago, make_keys
+from policy_host import policy_host
+from policy_setting import Setting, ago
 
 from aotc.base.errors import AotcError
 from aotc.spec.attestation_kinds import KINDS
-from aotc.trust.key_loading import PrivateKey
-from aotc.trust.policy import roots
 from aotc.trust.policy.document import read_policy
 
 KIND = KINDS["reproduction"].predicate_type
@@ -20,29 +19,12 @@ SECOND = "https://second.example.com/builders/1"
 OTHER_ID = "f" * 64
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PrivateKey]:
-    return make_keys(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory, keys: dict[str, PrivateKey]) -> Path:
-    return Setting(tmp_path_factory.mktemp("template"), keys).artifact
-
-
 @pytest.fixture
-def host(
-    template: Path, keys: dict[str, PrivateKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Setting:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("AOTC_TRUST_ROOT", raising=False)
-    monkeypatch.setattr(roots, "SYSTEM_ROOT", tmp_path / "etc" / "root.yaml")
-    shutil.copytree(template, tmp_path / "linear.aotc")
-    found = Setting(tmp_path, keys)
-    for key in found.policy["keys"]:
-        key["usage"].append("reproduction")
-    return found
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    with policy_host(tmp_path, monkeypatch) as found:
+        for key in found.policy["keys"]:
+            key["usage"].append("reproduction")
+        yield found
 
 
 def reproduce(host: Setting, signer: str, **changes: Any) -> None:
