@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from aotc.report.markdown import as_markdown
 from aotc.report.sheet import Bars, Table
 from aotc.report.sheets.memory import live_in_words, planned_sheet
 from aotc.spec.memory import (
@@ -91,6 +92,7 @@ def test_the_curve_is_bars_by_size() -> None:
     plan = PlannedMemory(curve=(CurvePoint(sizes={"seq": 8}, bytes=2000),))
     found = sheet(plan)["planned memory of portable, by size"]
     assert found.rows == [("seq=8", 2000, "2.0 kB")]
+    assert "| seq=8 | 2000 | 2.0 kB |" in as_markdown([found])
 
 
 def test_a_curve_says_that_more_was_observed_than_planned() -> None:

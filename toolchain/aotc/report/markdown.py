@@ -60,7 +60,8 @@ def _text(part: Part) -> str:
             return _table(part) if part.rows else ""
         case Bars():
             rows_of_text = [(name, str(number), text) for name, number, text in part.rows]
-            return _table(Table(part.title, part.columns, rows_of_text))
+            number, _, text = part.columns
+            return _table(Table(part.title, (number, text), rows_of_text))
         case Lines():
             return "\n".join(f"    {printable(line)}" for line in part.lines)
         case Note():

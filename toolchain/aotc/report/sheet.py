@@ -101,10 +101,13 @@ def table(
 
 @record(kw_only=False)
 class Bars:
-    """A titled table of names, numbers with a bar each, and texts that stand out."""
+    """A titled table of names, numbers with a bar each, and texts that stand out.
+
+    `columns` are the heads of the numbers, the bars and the texts.
+    """
 
     title: str
-    columns: Sequence[str]
+    columns: tuple[str, str, str]
     rows: Sequence[tuple[str, int, str]]
 
 

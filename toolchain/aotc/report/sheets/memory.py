@@ -60,7 +60,7 @@ def planned_sheet(variants: Sequence[VariantSummary]) -> Sheet:
     curves = [
         Bars(
             f"planned memory of {each.name}, by size{_below(each)}",
-            ("sizes", "bytes in use", ""),
+            ("bytes", "", "in use"),
             [(sizes_in_words(point.sizes), point.bytes, size(point.bytes)) for point in plan.curve],
         )
         for each, plan in known
