@@ -92,7 +92,7 @@ def test_the_curve_is_bars_by_size() -> None:
     plan = PlannedMemory(curve=(CurvePoint(sizes={"seq": 8}, bytes=2000),))
     found = sheet(plan)["planned memory of portable, by size"]
     assert found.rows == [("seq=8", 2000, "2.0 kB")]
-    assert "| seq=8 | 2000 | 2.0 kB |" in as_markdown([found])
+    assert "| `seq=8` | `2000` | `2.0 kB` |" in as_markdown([found])
 
 
 def test_a_curve_says_that_more_was_observed_than_planned() -> None:
