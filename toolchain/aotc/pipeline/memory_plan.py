@@ -138,13 +138,16 @@ class _Graph:
     ) -> Frame:
         """The same of the GPU, without workspace; `bound`: the inputs are elsewhere."""
         made = {n for node in self.buffers.nodes for n in node.makes if n} & self.on_gpu
-        inputs = () if bound else (name for name in self.inputs if name in self.on_gpu)
         return Frame(
             self.buffers,
             {name: self.bytes_of(name, shape_of) for name in made},
             {},
-            inputs={name: self.bytes_of(name, shape_of) for name in inputs},
+            inputs={} if bound else self.copied_inputs(shape_of),
         )
+
+    def copied_inputs(self, shape_of: Callable[[_Graph, str], Shape | None]) -> dict[str, int]:
+        """Bytes of each input that is copied to the GPU."""
+        return {name: self.bytes_of(name, shape_of) for name in self.inputs}
 
     def capture(self, shape_of: Callable[[_Graph, str], Shape | None], arena: Arena) -> None:
         """Run bound calls in `arena`; the outputs stay there, as those of a captured size do."""
@@ -343,7 +346,7 @@ def _on_device(
     runs = [
         replace(
             _planned_run(name, sizes, at(sizes)),
-            input_bytes=sum(graph.device_frame(rules.at(sizes)).inputs.values()),
+            input_bytes=sum(graph.copied_inputs(rules.at(sizes)).values()),
         )
         for name, sizes in wanted
     ]
@@ -359,7 +362,7 @@ def _on_device(
         captures.append(
             PlannedCapture(
                 sizes=sizes,
-                buffers_bytes=sum(graph.bytes_of(name, shape_of) for name in graph.inputs),
+                buffers_bytes=sum(graph.copied_inputs(shape_of).values()),
                 arena_bytes=arena.held - before,
             )
         )
