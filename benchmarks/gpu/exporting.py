@@ -67,9 +67,16 @@ def halve(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     converted = convert_float_to_float16(onnx.load(request["model"]), keep_io_types=True)
-    # The tool may give its casts a name twice, which no session takes.
-    for number, node in enumerate(converted.graph.node):
-        node.name = f"{node.name}_{number}"
+    # The tool may add a cast twice, and give a name twice, which no session takes.
+    nodes: list[onnx.NodeProto] = []
+    made: set[str] = set()
+    for node in converted.graph.node:
+        if node.op_type != "Cast" or node.output[0] not in made:
+            made.update(node.output)
+            node.name = f"{node.name}_{len(nodes)}"
+            nodes.append(node)
+    del converted.graph.node[:]
+    converted.graph.node.extend(nodes)
     partial = Path(request["path"]).with_suffix(".partial")
     onnx.save(converted, partial)
     partial.rename(request["path"])

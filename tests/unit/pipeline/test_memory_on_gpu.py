@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from planned_memory import name_nodes
 
 from aotc.base.records import replace
+from aotc.graph.arena import rounded
 from aotc.graph.values import ort_type_to_value
 from aotc.pipeline import memory_plan
 from aotc.pipeline.observe import partition_copies
@@ -30,12 +31,14 @@ COPIES = {"h": "MemcpyToHost", "d": "MemcpyFromHost"}
 ON_CPU = "c"
 
 
-def crossing(folder: Path, *, gives_weight: bool = False) -> Path:
+def crossing(folder: Path, *, gives_weight: bool = False, tables: tuple[int, ...] = ()) -> Path:
     """Three values on the GPU, one on the host between two copies, then three on the GPU again.
 
-    With `gives_weight` a weight is an output as well, as what ONNX Runtime folds may be.
+    With `gives_weight` a weight is an output as well, as what ONNX Runtime folds may be.  A row is
+    gathered from each of `tables`, by their bytes.
     """
     node = helper.make_node
+    weights = [numpy_helper.from_array(np.ones((COLUMNS, 8), np.float32), "w")]
     nodes = [
         node("Exp", ["x"], ["a"]),
         node("Sin", ["a"], ["b"]),
@@ -46,6 +49,17 @@ def crossing(folder: Path, *, gives_weight: bool = False) -> Path:
         node("Relu", ["e"], ["f"]),
         node("MatMul", ["f", "w"], ["y"]),
     ]
+    if tables:
+        rows = [f"row{at}" for at in range(len(tables))]
+        nodes[-2:] = [
+            *(node("Gather", [f"table{at}", "at"], [name]) for at, name in enumerate(rows)),
+            node("Max", ["e", *rows], ["f"]),
+            nodes[-1],
+        ]
+        for at, count in enumerate(tables):
+            table = np.ones((count // ROW, COLUMNS), np.float32)
+            weights.append(numpy_helper.from_array(table, f"table{at}"))
+        weights.append(numpy_helper.from_array(np.array([0]), "at"))
     graph = helper.make_graph(
         nodes,
         "g",
@@ -58,7 +72,7 @@ def crossing(folder: Path, *, gives_weight: bool = False) -> Path:
                 else []
             ),
         ],
-        [numpy_helper.from_array(np.ones((COLUMNS, 8), np.float32), "w")],
+        weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     name_nodes(model.graph)
@@ -69,7 +83,11 @@ def crossing(folder: Path, *, gives_weight: bool = False) -> Path:
 
 def planned(folder: Path, rows: tuple[int, ...], monkeypatch: Any, **request: Any) -> PlannedMemory:
     """The plan of `crossing` as if all nodes but one, and its copies, were on CUDA."""
-    path = crossing(folder, gives_weight=request.pop("gives_weight", False))
+    path = crossing(
+        folder,
+        gives_weight=request.pop("gives_weight", False),
+        tables=request.pop("tables", ()),
+    )
     stated = {
         "providers": [CPU],
         "contexts": False,
@@ -173,6 +191,23 @@ def test_an_arena_that_doubles_takes_more(tmp_path: Path, monkeypatch: pytest.Mo
     assert plans[1].at[-1].arena_bytes < plans[0].at[-1].arena_bytes
 
 
+@pytest.mark.parametrize("tables", [(), (17 << 20, 1 << 20)])
+def test_weights_leave_chunks_to_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: tuple[int, ...]
+) -> None:
+    """What is asked for takes a new region as a whole, if that is less than twice as large.
+
+    The second table's region is as large as the first one's, and has room for all values.
+    """
+    (run,) = device(planned(tmp_path, (5000,), monkeypatch, tables=tables)).at
+    assert (run.sizes, run.input_bytes) == ({"rows": 5000}, 5000 * ROW)
+    asked = sum(map(rounded, (run.input_bytes, run.pattern_bytes, run.output_bytes)))
+    if tables:
+        assert run.later_bytes == asked
+    else:
+        assert run.later_bytes > asked
+
+
 @pytest.mark.parametrize(("sessions", "holders"), [("one", 1), ("each", 3)])
 def test_captured_sizes_hold_their_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: str, holders: int
@@ -188,8 +223,9 @@ def test_captured_sizes_hold_their_buffers(
         planned(tmp_path, (100, 1000), monkeypatch, captures={**captures, "sizes": sizes[:1]})
     )
     assert first >= 1000 * (3 * ROW + 32)
-    assert alone.captures[0].arena_bytes == 1 << 20
-    assert second == (1 << 20 if sessions == "each" else 0)
+    # The first region has the weights too.
+    assert alone.captures[0].arena_bytes == (1 << 20) - found.weights_bytes
+    assert second == (alone.captures[0].arena_bytes if sessions == "each" else 0)
     assert found.captured_bytes == 1100 * ROW + first + second
 
 

@@ -6,8 +6,10 @@ one that ONNX Runtime's optimizer makes at load, where it does.  What follows is
 `graph/allocation.py`, `workspace.py` and `arena.py`, which know no ONNX Runtime.  A rule for each
 size in terms of the dims (`graph/polynomials.py`) gives plans at sizes that no call had.
 
-The values of nodes on a GPU are in an arena there, which has a plan of its own by the same rules;
-what goes from one memory to the other is counted.  The workspace of a GPU's kernels is not planned.
+The values of nodes on a GPU are in an arena there, which has a plan of its own by the same rules:
+its weights come first, whose sizes decide what chunks are left.  ONNX Runtime's order of weights is
+another in each process; here it is that of the graph.  What goes from one memory to the other is
+counted.  The workspace of a GPU's kernels is not planned.
 """
 
 from __future__ import annotations
@@ -339,9 +341,21 @@ def _on_device(
     if not graph.on_gpu:
         return None
     grows = spec.provider_options.get(CAPTURING.ort_name, {}).get(ARENA_GROWTH) != EXACTLY
+    weights = [
+        _tensor_bytes(tensor) for tensor in model.graph.initializer if tensor.name in graph.on_gpu
+    ]
+    weights_bytes = sum(map(rounded, weights))
+
+    def loaded(*, grows: bool = grows) -> Arena:
+        """The arena of a session that was just opened."""
+        arena = Arena(grows=grows)
+        for size in weights:
+            arena.allocate(size)
+        return arena
 
     def at(sizes: Mapping[str, int], arena: Arena | None = None) -> Run:
-        return simulate(graph.device_frame(rules.at(sizes)), arena or Arena(grows=grows))
+        found = simulate(graph.device_frame(rules.at(sizes)), arena or loaded())
+        return replace(found, held=found.held - weights_bytes)
 
     runs = [
         replace(
@@ -352,11 +366,12 @@ def _on_device(
     ]
     captured = request.get("captures") or {"sizes": [], "sessions": "one"}
     apart = captured["sessions"] == "each"
-    captures, arena = [], Arena(grows=grows)
-    exact, doubling = Arena(grows=False), Arena()
+    captures, arena, before = [], loaded(), weights_bytes
+    exact, doubling = loaded(grows=False), loaded(grows=True)
     for sizes in map(domain.complete, largest_first(captured["sizes"])):
-        arena = Arena(grows=grows) if apart else arena
-        before, shape_of = arena.held, rules.at(sizes)
+        if apart:
+            arena, before = loaded(), weights_bytes
+        shape_of = rules.at(sizes)
         for each in (arena,) if apart else (arena, exact, doubling):
             graph.capture(shape_of, each)
         captures.append(
@@ -366,18 +381,18 @@ def _on_device(
                 arena_bytes=arena.held - before,
             )
         )
+        before = arena.held
     for planned_run in sorted(runs, key=lambda each: each.peak_bytes):
         for each in (exact, doubling):
             at(planned_run.sizes, each)
-    weights = (each for each in model.graph.initializer if each.name in graph.on_gpu)
     return PlannedDevice(
-        weights_bytes=sum(rounded(_tensor_bytes(tensor)) for tensor in weights),
+        weights_bytes=weights_bytes,
         sessions=len(captures) + 1 if apart else 1,
         growth="doubling" if grows else "exact",
         at=tuple(runs),
         curve=_points({tuple(sizes.items()): at(sizes).peak for sizes in _diagonal(domain)}),
-        exact_bytes=exact.held,
-        doubling_bytes=doubling.held,
+        exact_bytes=exact.held - weights_bytes,
+        doubling_bytes=doubling.held - weights_bytes,
         captures=tuple(captures),
     )
 

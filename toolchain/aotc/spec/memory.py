@@ -41,7 +41,9 @@ class PlannedRun:
         int, "the arena's most bytes in use in a first call, with whole chunks, beside weights"
     ]
     later_bytes: Annotated[int, "the same in later calls of the size"]
-    arena_bytes: Annotated[int, "what the arena took from the system by then"]
+    arena_bytes: Annotated[
+        int, "what the arena took from the system by then; of a GPU, beside weights"
+    ]
     extensions: Annotated[int, "times that the arena grew"] = 0
 
     @property
@@ -94,8 +96,8 @@ class PlannedCapture:
     buffers_bytes: Annotated[int, "its inputs, beside the arena"]
     arena_bytes: Annotated[
         int,
-        "what the arena took for it, its outputs included, beyond what it had of sizes captured "
-        "before it",
+        "what the arena took for it, its outputs included, beyond weights and what it had of sizes "
+        "captured before it",
     ]
 
 
@@ -116,8 +118,8 @@ class PlannedDevice:
     curve: Annotated[tuple[CurvePoint, ...], "from the smallest size to the largest"] = ()
     exact_bytes: Annotated[
         int,
-        "that an arena takes for the sizes captured in its session, then for all sizes, smallest "
-        "first, if it grows by what is asked for",
+        "that an arena takes beside weights, for the sizes captured in its session, then for all "
+        "sizes, smallest first, if it grows by what is asked for",
     ]
     doubling_bytes: Annotated[int, "the same if each step is twice the one before"]
     captures: tuple[PlannedCapture, ...] = ()
