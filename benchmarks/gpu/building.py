@@ -29,7 +29,10 @@ def build_all(
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
     """
-    at_once = max(2, len(os.sched_getaffinity(0)) // 3)
+    # The longest first.
+    found = builds(settings, networks, rows, only)
+    wanted = sorted(found, key=lambda item: -_largest_batch(item[2]))
+    at_once = max(1, min(len(wanted), len(os.sched_getaffinity(0)) // 3 or 2))
 
     def built(wanted: Wanted) -> str:
         model, label, fields = wanted
@@ -40,9 +43,6 @@ def build_all(
         return ""
 
     started = time.monotonic()
-    # The longest first.
-    found = builds(settings, networks, rows, only)
-    wanted = sorted(found, key=lambda item: -_largest_batch(item[2]))
     with ThreadPoolExecutor(at_once) as pool:
         halves = [
             pool.submit(in_type, settings.model(name), precision)
@@ -65,7 +65,7 @@ def builds(
         batches = settings.batches(network, only)
         first = settings.precisions(network)[0]
         once = {"load", *(["first_request"] if name in TUNED else [])}
-        called = not {"calls", "kernels", "chains"}.isdisjoint(rows)
+        called = not {"calls", "kernels", "chains", "convolutions"}.isdisjoint(rows)
         wanted = settings.precisions(network, only) if called else ()
         if not once.isdisjoint(rows) and first not in wanted:
             wanted = (first, *wanted)

@@ -27,10 +27,11 @@ ROWS = (
     "lengths",
     "first_answer",
     "chains",
+    "convolutions",
     "memory_plan",
 )
-# Not run but where they are named: an estimate, and a plan.
-NAMED_ROWS = ("chains", "memory_plan")
+# Not run but where they are named: an estimate, options to choose among, and a plan.
+NAMED_ROWS = ("chains", "convolutions", "memory_plan")
 PRECISIONS = ("float16", "tf32")
 # Half precision of the CPU is not what is measured.
 CPU_PRECISIONS = ("keep",)

@@ -385,7 +385,7 @@ def chains(records: Iterable[Record]) -> list[Row]:
     """Microseconds of pointwise nodes, and what one kernel for each chain of them could save."""
     return [
         (
-            _case(record),
+            _title(record),
             *(
                 f"{1e6 * record[what]:.0f}"
                 for what in ("nodes_seconds", "single_seconds", "chains_seconds", "floor_seconds")
@@ -394,6 +394,21 @@ def chains(records: Iterable[Record]) -> list[Row]:
             f"{record['gain_seconds'] / max(record['nodes_seconds'], 1e-12):.0%}",
         )
         for record in _of(records, "chains")
+    ]
+
+
+def convolutions(records: Iterable[Record]) -> list[Row]:
+    """Forms of sessions with convolutions: first runs, captured calls and kernels, in ms."""
+    return [
+        (
+            _title(record),
+            form,
+            f"{1e3 * record['first'][form][1]:.0f}",
+            f"{1e3 * median(seconds):.3f}",
+            f"{1e3 * record['kernels'][form]['seconds']:.3f}",
+        )
+        for record in _of(records, "convolutions")
+        for form, seconds in record["samples"].items()
     ]
 
 
@@ -413,6 +428,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Sequence[Record]], list[Row]]], ...] =
         "Chains of pointwise nodes, µs: an estimate of what one kernel for each could save",
         ("Case", "all nodes", "single ones", "chains", "their floor", "chains of nodes", "saved"),
         chains,
+    ),
+    (
+        "Options of convolutions, ms",
+        ("Case", "form", "first run of a size", "captured call", "kernels"),
+        convolutions,
     ),
     ("Builds, s", ("Case", "whole", "at once", "longest stages"), builds),
     (
@@ -475,9 +495,9 @@ def _beyond(record: Record) -> float:
 
 
 def _title(record: Record) -> str:
-    network, _, precision = record["case"].partition("/")
-    mark = record.get("mark", "")
-    return f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}{mark}"
+    network, precision, *batch = record["case"].split("/")
+    at, mark = "".join(f", batch {size}" for size in batch), record.get("mark", "")
+    return f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}{at}{mark}"
 
 
 def _case(record: Record) -> str:

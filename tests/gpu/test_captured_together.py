@@ -81,22 +81,6 @@ def test_a_session_for_each_size_holds_where_the_profile_says_so(tmp_path: Path)
         np.testing.assert_array_equal(bound, again)
 
 
-@pytest.mark.alone
-def test_the_memory_of_sessions_is_told(tmp_path: Path) -> None:
-    """Nothing is asserted of the figures: they are for the note."""
-    torch = pytest.importorskip("torch")
-    network = tmp_path / "mobile.onnx"
-    network.write_bytes(mobile(np.float16, width=64, blocks=6))
-    for sessions in ("one", "each"):
-        folder = tmp_path / sessions
-        folder.mkdir()
-        graphs = {"capture": "sizes", "on_refusal": "run", "sessions": sessions}
-        artifact = built(network, folder, BATCHES, cuda={"graphs": graphs})
-        before = torch.cuda.mem_get_info()[0]
-        with aotc.load(artifact.path):
-            note(f"device memory with {sessions}", before - torch.cuda.mem_get_info()[0])
-
-
 def test_values_that_the_cpu_computed_are_not_stale_at_another_size(tmp_path: Path) -> None:
     network = tmp_path / "windows.onnx"
     network.write_bytes(windows())

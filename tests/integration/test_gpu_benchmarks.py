@@ -239,6 +239,13 @@ def test_the_page_tells_all_rows() -> None:
             bytes={"float16": 300 << 20, "int4, rest float16": 150 << 20},
             refused={"int8, rest float16": "AOTC-N001", "int4, rest float32": "AOTC-N001"},
         ),
+        record(
+            "convolutions",
+            "resnet50/float16/64",
+            samples={"as built": [0.003], "bias apart": [0.0034]},
+            first={"as built": [0.1, 3.0], "bias apart": [0.1, 0.5], "searched": [0.1, 4.0]},
+            kernels={"as built": {"seconds": 0.0029}, "bias apart": {"seconds": 0.0033}},
+        ),
         record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
         record(
             "first_answer",
@@ -279,6 +286,8 @@ def test_the_page_tells_all_rows() -> None:
         "| BERT-base, fp16 | float16 | 1.000 / 2.000 | 300 |  |",
         "| BERT-base, fp16 | int4, rest float16 | 0.800 / 3.000 | 150 | 0.061 |",
         "| BERT-base, fp16 | int8, rest float16 | AOTC-N001 |  |  |",
+        "| ResNet-50, fp16, batch 64 | as built | 3000 | 3.000 | 2.900 |",
+        "| ResNet-50, fp16, batch 64 | bias apart | 500 | 3.400 | 3.300 |",
         "| process start to the first answer, BERT-base, fp16, to torch.compile"
         " | ≤ 0.1 | 0.050 | yes |",
         "| ViT-B, fp16 | 70 | 70 | 70 | 70 | 70 | 70 | 70 |",
@@ -391,7 +400,7 @@ def test_a_chain_has_no_other_node_between_its_own() -> None:
     assert told["floor_seconds"] == pytest.approx(4e-6)
     assert told["gain_seconds"] == pytest.approx(12e-6)
     (row,) = tables.chains([record("chains", "bert/float16/8", **told)])
-    assert row == ("bert/float16/8", "45", "4", "16", "4", "1 of 4", "27%")
+    assert row == ("BERT-base, fp16, batch 8", "45", "4", "16", "4", "1 of 4", "27%")
 
 
 def test_two_chains_that_a_node_joins_are_one() -> None:

@@ -28,7 +28,7 @@ def record_cases(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from benchmarks.gpu import contenders
 
     contenders.prepare_torch()
-    with _recording():
+    with recording():
         pass
     opened = Opened.of(request)
     calls = opened.settings.rounds(CALLS)
@@ -36,15 +36,15 @@ def record_cases(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         sets = opened.inputs(batch)
         ours = opened.ours(sets)
         sides = {OURS: ours, COMPILED: opened.theirs(sets, compiles=True)}
-        found = {name: _of_calls(side.bound, calls) for name, side in sides.items()}
+        found = {name: of_calls(side.bound, calls) for name, side in sides.items()}
         yield {"case": case, "captured": ours.captured, "kernels": found}
 
 
-def _of_calls(call: Callable[[], Any], calls: int) -> dict[str, Any]:
+def of_calls(call: Callable[[], Any], calls: int) -> dict[str, Any]:
     """Seconds of kernels and of copies of one call, and the longest kernels with their counts."""
     for _ in range(5):
         call()
-    with _recording() as recorded:
+    with recording() as recorded:
         for _ in range(calls):
             call()
     seconds: dict[str, float] = defaultdict(float)
@@ -63,7 +63,8 @@ def _of_calls(call: Callable[[], Any], calls: int) -> dict[str, Any]:
     }
 
 
-def _recording() -> Any:
+def recording() -> Any:
+    """A context in which the kernels of this process are recorded."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
     kinds = torch.profiler.ProfilerActivity
