@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -29,6 +30,7 @@ from aotc.graph.view import (
     has_subgraphs,
     standing_for,
 )
+from aotc.host.cpu import usable_cores
 from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.context import BuildState, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
@@ -63,6 +65,7 @@ from aotc.providers.named_backends import backend_of
 from aotc.session.inference import MODEL, with_types
 from aotc.session.padding import Padder
 from aotc.session.sessions import create_session, run
+from aotc.sizes.runs import TooManyAtOnceError, answer_or_error, answers, runs_at_once
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import matching_names
@@ -74,6 +77,8 @@ Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 # Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
 _MOST_SAMPLES: Final = 64
+# That a run which observes ranges keeps busy, of more.
+_CORES_OF_RUN: Final = 4
 # Why a node is kept, as the manifest counts it.
 PROFILE: Final = f"{KEPT}profile"
 WEIGHTS: Final = f"{KEPT}constants out of range"
@@ -548,19 +553,23 @@ def _observed(
     )
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
-    largest: dict[str, float] = {}
-    left_out = []
-    for reference in request["references"]:
+
+    def observe(reference: Json) -> np.ndarray[Any, Any]:
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         sizes, wanted = reference["sizes"], reference["wanted"]
         if wanted != sizes:
             inputs = padder.pad(inputs, sizes, wanted).inputs
-        try:
-            (found,) = run(session, inputs, [LARGEST])
-        except AotcError as error:
+        (found,) = run(session, inputs, [LARGEST])
+        return np.asarray(found)
+
+    largest: dict[str, float] = {}
+    left_out = []
+    references = sorted(request["references"], key=_input_bytes, reverse=True)
+    for reference, found in zip(references, _observations(references, observe), strict=True):
+        if isinstance(found, AotcError):
             if not reference.get("sample"):
-                raise
-            left_out.append(error.found or error.what)
+                raise found
+            left_out.append(found.found or found.what)
             continue
         for name, size in zip(names, found, strict=True):
             largest[name] = max(float(size), largest.get(name, 0.0))
@@ -568,6 +577,28 @@ def _observed(
         return largest, ()
     what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
     return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+def _observations(
+    references: Sequence[Json], observe: Callable[[Json], np.ndarray[Any, Any]]
+) -> Iterator[np.ndarray[Any, Any] | AotcError]:
+    """What `observe` returns or raises; of several at once where cores are many.
+
+    One keeps a few busy.  The first alone, which is the largest, tells what memory that takes.
+    """
+    first, rest = references[0], references[1:]
+    yield answer_or_error(observe, first)
+    at_once = runs_at_once(len(rest), cores=max(1, (usable_cores() or 1) // _CORES_OF_RUN))
+    found: list[np.ndarray[Any, Any] | AotcError] = []
+    if at_once > 1:
+        with suppress(TooManyAtOnceError):
+            found += answers(rest, observe, at_once, lambda: None)
+    yield from found
+    yield from (answer_or_error(observe, each) for each in rest[len(found) :])
+
+
+def _input_bytes(reference: Json) -> int:
+    return sum(Path(path).stat().st_size for path in reference["inputs"].values())
 
 
 # Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.
