@@ -24,7 +24,6 @@ FORMS: dict[str, dict[str, str]] = {
     "bias apart": {"fuse_conv_bias": "0"},
     "channels first": {"prefer_nhwc": "0", "fuse_conv_bias": "0"},
     "searched": {"cudnn_conv_algo_search": "EXHAUSTIVE"},
-    "bias apart, searched": {"cudnn_conv_algo_search": "EXHAUSTIVE", "fuse_conv_bias": "0"},
 }
 
 
