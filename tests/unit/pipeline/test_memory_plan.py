@@ -191,6 +191,68 @@ def test_convolutions_need_room_to_unfold(tmp_path: Path) -> None:
     assert all(run.workspace_bytes for run in found.plan.at)
 
 
+# By filter: input channels, output channels, side, groups.
+FILTERS = {
+    "pointwise": (16, 64, 1, 1),
+    "pointwise, not in fours": (6, 40, 1, 1),
+    "of all channels": (16, 32, 3, 1),
+    "of an image": (3, 32, 3, 1),
+    "in groups": (16, 32, 3, 2),
+    "of each channel": (48, 48, 3, 48),
+    "of each channel, not in sixteens": (24, 24, 3, 24),
+    "two of each channel": (16, 32, 3, 16),
+}
+
+
+def quantized(filters: tuple[int, int, int, int], data: type, weight: type) -> onnx.ModelProto:
+    """One quantized convolution of images of 32 places on a side."""
+    channels, count, side, group = filters
+    draw = np.random.default_rng(3)
+    kernel = draw.integers(0, 9, (count, channels // group, side, side)).astype(weight)
+    middle = {"x": data(0 if data is np.int8 else 128), "w": weight(0)}
+    weights = {
+        "xs": np.float32(0.1),
+        "xz": np.array(middle["x"]),
+        "w": kernel,
+        "ws": np.full(count, 0.1, np.float32),
+        "wz": np.full(count, middle["w"]),
+        "ys": np.float32(0.1),
+        "yz": np.array(middle["x"]),
+        "b": np.zeros(count, np.int32),
+    }
+    node = helper.make_node(
+        "QLinearConv",
+        ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"],
+        ["y"],
+        group=group,
+        pads=[side // 2] * 4,
+    )
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(data))
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", kind, ["batch", channels, 32, 32])],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    made = helper.make_model(graph, ir_version=10, opset_imports=opsets)
+    return onnx.shape_inference.infer_shapes(made)
+
+
+@pytest.mark.parametrize("signs", ["u8u8", "u8s8", "s8s8"])
+@pytest.mark.parametrize("filters", FILTERS)
+def test_quantized_convolutions_need_room_by_the_signs_of_their_operands(
+    tmp_path: Path, filters: str, signs: str
+) -> None:
+    data, weight = (np.int8 if sign == "s8" else np.uint8 for sign in (signs[:2], signs[2:]))
+    found = both_ways(quantized(FILTERS[filters], data, weight), {"batch": (1, 2, 8)}, tmp_path)
+    assert not found.observed.why_not
+    for run, peak, _ in found.pairs():
+        # A chunk may be split otherwise.
+        assert abs(run.peak_bytes - peak) <= 1 << 10, run.sizes
+
+
 def test_graphs_of_control_flow_are_planned_within_their_node(tmp_path: Path) -> None:
     def branch(name: str, *ops: str) -> onnx.GraphProto:
         names = ["a", *(f"{name}{at}" for at in range(len(ops)))]

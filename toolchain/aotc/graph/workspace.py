@@ -37,7 +37,8 @@ _NOTHING: Final = (0,)
 class Call:
     """A node at sizes: the shapes of its inputs and outputs (empty: absent, or a scalar).
 
-    `widths` are the bytes of an element of each output, `input_widths` of each input.
+    `widths` are the bytes of an element of each output, `input_widths` of each input.  `signed` are
+    the names of constants whose elements are integers with a sign.
     """
 
     node: onnx.NodeProto
@@ -46,6 +47,7 @@ class Call:
     widths: Sequence[int]
     input_widths: Sequence[int]
     threads: int
+    signed: Collection[str] = ()
 
     def has(self, index: int) -> bool:
         """Whether the node is given an input `index`."""
@@ -60,7 +62,7 @@ class Call:
         return math.prod(self.outputs[0]) * (width or self.widths[0])
 
 
-_IN_CHUNKS: Final = frozenset({"ConvTranspose", "QLinearConv", "com.microsoft::QLinearConv"})
+_QUANTIZED: Final = frozenset({"QLinearConv", "com.microsoft::QLinearConv"})
 _TURNED: Final = frozenset({"com.microsoft::QGemm"})
 _PACKED: Final[Mapping[str, tuple[int, ...]]] = {
     "ConvTranspose": (1,),
@@ -103,10 +105,10 @@ def pack(call: Call, constants: Collection[str], arena: Arena) -> None:
 
     Other packed weights stand beside it, but they may be turned in a chunk first.
     """
-    packed = packed_weights(call, constants)
-    if packed and op_of(call.node) in _IN_CHUNKS:
+    packed, op = packed_weights(call, constants), op_of(call.node)
+    if packed and (op == "ConvTranspose" or (op in _QUANTIZED and _is_direct(call))):
         arena.allocate(packed)
-    elif packed and op_of(call.node) in _TURNED and attribute_of(call.node, "transB", 0):
+    elif packed and op in _TURNED and attribute_of(call.node, "transB", 0):
         arena.release(arena.allocate(packed))
 
 
@@ -153,22 +155,39 @@ def _transposed_convolution(call: Call) -> tuple[int, ...]:
 def _quantized_convolution(call: Call) -> tuple[int, ...]:
     """Pointers to what windows of all images read; else sums of an image in 32 bits, unfolded.
 
-    Products of signed weights are the former where channels come in fours, or each for itself.
+    The latter has pointers as well, where each channel is for itself.
     """
     weight, image = call.shape(3), call.outputs[0]
     last = attribute_of(call.node, "channels_last", 0)
     if len(weight) < 3 or len(image) < 3:
         return _NOTHING
     places = math.prod(image[1:-1] if last else image[2:])
-    group, window = attribute_of(call.node, "group", 1), math.prod(weight[2:])
-    pointwise = _is_pointwise(call.node, weight)
+    pointers = 0 if _is_pointwise(call.node, weight) else places * math.prod(weight[2:]) * _POINTER
     # Other layouts are turned into this one, and back.
     turned = () if last else (math.prod(call.shape(0)[1:]), math.prod(image[1:]))
-    if weight[1] % 4 == 0 or (group > 1 and weight[1] == 1):
-        images = image[0] if last else 1
-        return (*turned, 0 if pointwise else images * places * window * _POINTER)
-    unfolded = 0 if pointwise else places * window * weight[1] * group
-    return (*turned, places * weight[0] * _FLOAT, unfolded)
+    if _is_direct(call):
+        return (*turned, pointers * (image[0] if last else 1))
+    unfolded = pointers if _is_depthwise(call) else pointers // _POINTER * weight[1]
+    return (*turned, unfolded, places * weight[0] * _FLOAT)
+
+
+def _is_depthwise(call: Call) -> bool:
+    weight, group = call.shape(3), attribute_of(call.node, "group", 1)
+    return group > 1 and weight[0] == group and weight[1] == 1
+
+
+def _is_direct(call: Call) -> bool:
+    """Whether a quantized convolution computes without sums in 32 bits beside its output.
+
+    Those of unsigned inputs with signed weights do, whose channels come in fours; or in sixteens,
+    where each is for itself.
+    """
+    weight, (_, _, zero, weights, *_) = call.shape(3), call.node.input
+    if weights not in call.signed or zero in call.signed:
+        return False
+    if _is_depthwise(call):
+        return weight[0] % 16 == 0
+    return attribute_of(call.node, "group", 1) == 1 and weight[1] % 4 == 0
 
 
 def _recurrent(gates: int, states: float) -> Callable[[Call], tuple[int, ...]]:

@@ -74,6 +74,7 @@ _NAMED: Final = 8
 _POINTS: Final = 9
 # Of the way between sizes, where a limit is looked for.
 _STEPS: Final = 1 << 12
+_SIGNED: Final = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.INT4})
 _WIDTHS: Final = {"float": 4, "double": 8, "bool": 1, "string": 0}
 Shape = tuple[int, ...]
 
@@ -107,6 +108,8 @@ class _Graph:
     threads: int
     # Weights of a graph around it.
     captured: frozenset[str] = frozenset()
+    # Constants of integers with a sign.
+    signed: frozenset[str] = frozenset()
     # Of what nodes make, of inputs and of weights, what is in the GPU's memory; and the inputs.
     on_gpu: frozenset[str] = frozenset()
     inputs: tuple[str, ...] = ()
@@ -117,7 +120,7 @@ class _Graph:
         Outputs on the GPU are there as well: they are copied to the host when the nodes are done.
         """
         made = {n for node in self.buffers.nodes for n in node.makes if n}
-        shapes = {**self.fixed, **{name: shape_of(self, name) or () for name in made}}
+        shapes = {**self.fixed, **{name: shape_of(self, name) or () for name in self.seen}}
         here = made - (self.on_gpu - self.buffers.outputs)
         return Frame(
             self.buffers,
@@ -177,6 +180,7 @@ class _Graph:
             [self.widths.get(name, 0) for name in node.output],
             [self.widths.get(name, 0) for name in node.input],
             self.threads,
+            self.signed,
         )
 
     def arena(self, constants: frozenset[str]) -> Arena:
@@ -199,14 +203,17 @@ class _Graph:
         )
 
     def with_inputs(self, calls: Sequence[Mapping[str, Data]]) -> _Graph:
-        """With the shapes that those of its inputs that are copied to a GPU have in `calls`."""
-        names = [name for name in calls[0] if name in self.on_gpu]
-        given = {name: [np.asarray(call[name]) for call in calls] for name in names}
+        """With the shapes that inputs have in `calls`, and those that are copied to a GPU."""
+        given = {
+            name: [array for call in calls if isinstance(array := call[name], np.ndarray)]
+            for name in calls[0]
+        }
+        arrays = {name: each for name, each in given.items() if len(each) == len(calls)}
         return replace(
             self,
-            inputs=tuple(names),
-            widths={**self.widths, **{name: given[name][0].itemsize for name in names}},
-            seen={**self.seen, **{n: tuple(array.shape for array in given[n]) for n in names}},
+            inputs=tuple(name for name in arrays if name in self.on_gpu),
+            widths={**self.widths, **{name: each[0].itemsize for name, each in arrays.items()}},
+            seen={**self.seen, **{n: tuple(a.shape for a in each) for n, each in arrays.items()}},
         )
 
     def everywhere(self) -> Iterator[_Graph]:
@@ -849,6 +856,9 @@ def _read(
         inner,
         {name: tuple(shapes) for name, shapes in seen.items()},
         threads,
+        signed=frozenset(
+            tensor.name for tensor in graph.initializer if tensor.data_type in _SIGNED
+        ),
         on_gpu=on_gpu,
     )
 
