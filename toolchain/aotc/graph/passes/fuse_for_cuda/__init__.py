@@ -23,6 +23,7 @@ from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
 from aotc.graph.passes.fuse_for_cuda.capturable import write_as_cuda_has_it
 from aotc.graph.passes.fuse_for_cuda.channels_last import move_transposes_to_images
 from aotc.graph.passes.fuse_for_cuda.layer_norm import fuse_layer_norm
+from aotc.graph.passes.fuse_for_cuda.layer_scale import fold_layer_scale
 from aotc.graph.passes.fuse_for_cuda.multi_head import Fuser, pack_attention
 from aotc.graph.passes.fuse_for_cuda.normalization import fuse_normalizations
 from aotc.graph.passes.fuse_for_cuda.packed_products import divide_products
@@ -119,6 +120,7 @@ def _named(graph: ir.Graph) -> Iterator[ir.Node | ir.Value]:
 
 
 _FUSIONS: Final[Mapping[str, _Step]] = {
+    "fold-layer-scale": lambda model: fold_layer_scale(model.graph),
     "fuse-rotary": lambda model: fuse_rotary(model.graph),
     "fuse-attention": lambda model: Fuser(model.graph).run(),
     "pack-attention": lambda model: pack_attention(model.graph),
