@@ -29,7 +29,7 @@ if ! nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --forma
 fi
 
 # From here on, a test that finds no GPU fails.
-export AOTC_GPU_REQUIRED=1
+export AOTC_GPU_REQUIRED=1 PYTHONUNBUFFERED=1
 site=
 if [ -n "$folder" ]; then
     set -- "$folder"/*.whl
@@ -77,12 +77,15 @@ END
 shares=$PWD/build/gpu/shares
 rm -rf "$shares" "$OUT/gpu-tests.jsonl"
 mkdir -p "$shares"
+# Whoever is cut off finds which tests ran: each is named when it begins.
+trap 'cat "$shares"/gpu-tests-*.log > "$OUT/gpu-tests.log"' EXIT
+trap 'exit 143' INT TERM
 begun=$(date +%s)
 # Runs the share $1 of the tests.
 share() {
     name=gpu-tests-$(echo "$1" | tr / -)
     # Warnings of other libraries are those of whatever versions this machine has.
-    "$python" -m pytest -m gpu tests/gpu --share "$1" -p no:cacheprovider -W default --tb=short \
+    "$python" -m pytest -v -m gpu tests/gpu --share "$1" -p no:cacheprovider -W default --tb=short \
         --junitxml="$shares/$name.xml" > "$shares/$name.log" 2>&1
 }
 cores=$(getconf _NPROCESSORS_ONLN)
@@ -104,7 +107,6 @@ done
 if [ "$part" = "$parts" ]; then
     share alone || status=1
 fi
-cat "$shares"/gpu-tests-*.log > "$OUT/gpu-tests.log"
 for log in "$shares"/gpu-tests-*.log; do tail -n 20 "$log"; done
 "$python" ci/gpu_results.py "$shares" -o "$OUT/gpu-tests.xml" || status=1
 echo "$(($(date +%s) - begun)) s, part $part of $parts, $jobs processes at once"
