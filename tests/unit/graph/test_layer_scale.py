@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from attention_graphs import check_same, ops
 from model_parts import info
@@ -54,6 +55,16 @@ def folded(model: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, dict[
     return found, {record.name: record.matched for record in records}.get(NAME, {})
 
 
+def optimized(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """As ONNX Runtime writes it."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    content = model.SerializeToString()
+    ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return onnx.load(folder / "optimized.onnx")
+
+
 def check_answers(model: onnx.ModelProto, other: onnx.ModelProto) -> None:
     rng = np.random.default_rng(7)
     shapes = {"x": (2, 3, WIDE), "skipped": (2, 3, WIDTH)}
@@ -76,9 +87,29 @@ def test_a_scale_goes_into_the_layer_before_it(nodes: list[onnx.NodeProto], tmp_
     model = graph(nodes)
     found, matched = folded(model, tmp_path)
     assert matched == {"linear layer": 1}
-    scaled = [node for node in found.graph.node if node.op_type == "Mul"]
-    constants = {tensor.name for tensor in found.graph.initializer}
-    assert all(constants.issuperset(node.input) for node in scaled)
+    check_answers(model, found)
+    # ONNX Runtime folds what is left of the scale.
+    assert "Mul" not in ops(optimized(found, tmp_path))
+    assert onnx.checker.check_model(found, full_check=True) is None
+
+
+def test_names_stay_with_what_has_the_same_numbers(tmp_path: Path) -> None:
+    found, _ = folded(graph([*SCALED, SUM]), tmp_path)
+    made = {name for node in found.graph.node for name in node.output}
+    assert made.isdisjoint({"p", "l"})
+    assert made.issuperset({"s", "y"})
+
+
+def test_weights_that_are_turned_are_scaled_behind_that(tmp_path: Path) -> None:
+    turned = make("Transpose", ["turned"], ["weights"], perm=[1, 0])
+    weights = np.random.default_rng(5).standard_normal((WIDTH, WIDE)).astype(np.float32)
+    model = graph([LAYER[0], *SCALED[1:], SUM], turned=weights)
+    model.graph.node.insert(0, turned)
+    del model.graph.initializer[[each.name for each in model.graph.initializer].index("weights")]
+    model.graph.initializer.append(numpy_helper.from_array(weights, "turned"))
+    found, matched = folded(model, tmp_path)
+    assert matched == {"linear layer": 1}
+    onnx.checker.check_model(found, full_check=True)
     check_answers(model, found)
 
 
@@ -102,8 +133,16 @@ def test_the_norm_behind_it_takes_the_sum_with_the_layers_bias(tmp_path: Path) -
         ([*SCALED, SUM], ("y",), {"bias": np.array([2], np.float32)}),
         ([*LAYER, make("Mul", ["l", "skipped"], ["y"])], ("y",), {}),
         ([*LAYER, make("Relu", ["l"], ["r"]), make("Mul", ["r", "scale"], ["y"])], ("y",), {}),
+        (
+            [*SCALED, make("MatMul", ["x", "weights"], ["o"]), make("Add", ["s", "o"], ["y"])],
+            ("y",),
+            {},
+        ),
     ],
-    ids=["read twice", "an output", "one number", "one bias", "no constant", "not at once"],
+    ids=[
+        *("read twice", "an output", "one number", "one bias", "no constant", "not at once"),
+        "weights of two layers",
+    ],
 )
 def test_other_scales_stay(
     nodes: list[onnx.NodeProto],
@@ -114,4 +153,27 @@ def test_other_scales_stay(
     model = graph(nodes, outputs, **constants)
     found, matched = folded(model, tmp_path)
     assert matched == {}
+    check_answers(model, found)
+
+
+def test_half_precision_is_left_as_it_is(tmp_path: Path) -> None:
+    """ONNX Runtime folds no product of it, so that each call would multiply all weights."""
+    model = graph([*SCALED, SUM])
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for tensor in model.graph.initializer:
+        half = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))
+    assert folded(model, tmp_path)[1] == {}
+
+
+def test_a_scale_that_stands_behind_the_layer_is_read_before_it(tmp_path: Path) -> None:
+    model = graph([*LAYER, make("Constant", [], ["scale"]), SCALED[-1], SUM])
+    held = next(each for each in model.graph.initializer if each.name == "scale")
+    constant = next(node for node in model.graph.node if node.op_type == "Constant")
+    constant.attribute.append(helper.make_attribute("value", held))
+    model.graph.initializer.remove(held)
+    found, matched = folded(model, tmp_path)
+    assert matched == {"linear layer": 1}
+    onnx.checker.check_model(found, full_check=True)
     check_answers(model, found)

@@ -69,6 +69,7 @@ from aotc.spec.variant import SessionSpec
 
 _WRITTEN: Final = "loaded.onnx"
 _KERNEL: Final = "_kernel_time"
+_CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 # Buffers that are named at the peak, and points of the curve.
 _NAMED: Final = 8
 _POINTS: Final = 9
@@ -690,12 +691,16 @@ def _sliced(
 
 
 def _runs(profile: Path) -> list[list[_Event]]:
-    """The executed nodes of each run in a profile, in the order they began."""
+    """The executed nodes of each run in a profile, in their order.
+
+    ONNX Runtime writes each when it has ended.  Its times are in whole microseconds, in which
+    several nodes may begin and end, so that they do not tell the order.
+    """
     runs: list[list[_Event]] = []
     events: list[_Event] = []
     for event in read_events(profile):
         if event.category == "Session" and event.name == "model_run":
-            runs.append(sorted(events, key=lambda each: (each.start, -each.end)))
+            runs.append(_as_begun(events))
             events = []
         elif event.category == "Node" and event.name.endswith(_KERNEL):
             events.append(
@@ -714,6 +719,18 @@ def _runs(profile: Path) -> list[list[_Event]]:
                 )
             )
     return runs
+
+
+def _as_begun(ended: Iterable[_Event]) -> list[_Event]:
+    """Executions in the order they ended, with each of control flow before those inside of it."""
+    found: list[_Event] = []
+    for event in ended:
+        at = len(found)
+        if event.op in _CONTROL_FLOW:
+            while at and found[at - 1].start >= event.start:
+                at -= 1
+        found.insert(at, event)
+    return found
 
 
 def _width(kind: str) -> int:
@@ -889,9 +906,8 @@ def _last_iterations(
     own = {node.name for node in body.node}
     found = []
     for events in inside:
-        last = {event.name: event.start for event in events if event.name in own}
-        begins = min(last.values(), default=0)
-        found.append([event for event in events if event.start >= begins])
+        last = {event.name: at for at, event in enumerate(events) if event.name in own}
+        found.append([*events[min(last.values(), default=0) :]])
     return found
 
 

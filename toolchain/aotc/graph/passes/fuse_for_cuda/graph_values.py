@@ -95,8 +95,8 @@ def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:
 
 
 def is_constant(value: ir.Value | None) -> bool:
-    """Whether ONNX Runtime stores a value: an initializer, transposed, some columns, or scaled."""
-    for op_type in ("Gather", "Mul", "Transpose"):
+    """Whether a value is an initializer, transposed, or some columns: ONNX Runtime folds that."""
+    for op_type in ("Gather", "Transpose"):
         node = made_by(value, op_type)
         if node is not None and all(constant(item) is not None for item in node.inputs[1:]):
             value = node.inputs[0]

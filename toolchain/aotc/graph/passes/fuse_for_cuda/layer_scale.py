@@ -8,6 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    constant,
     is_constant,
     is_op,
     made_by,
@@ -15,6 +16,7 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     replace_value,
     set_type,
     sizes,
+    whole_array,
 )
 from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 
@@ -22,45 +24,78 @@ from aotc.graph.passes.fuse_for_cuda.new_nodes import NewNodes
 def fold_layer_scale(graph: ir.Graph) -> dict[str, int]:
     """Multiply the weights and the bias of a linear layer by the scale behind it; returns how many.
 
-    Cases: a product with weights of two dims, with a bias or without one, which nothing else reads.
-    What is multiplied are constants, so that ONNX Runtime stores the result.
+    Cases: a product in float32 with weights of two dims, with a bias or without one, which nothing
+    else reads.  Weights are multiplied in a node of constants, which ONNX Runtime folds; it has no
+    kernel that does so in half precision.
     """
     count, new = 0, NewNodes(graph)
     for node in list(graph):
         for result, scale in (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else ():
-            if result is not None and scale is not None and _folded(node, result, scale, new):
+            if result is not None and scale is not None and _fold(node, result, scale, new):
                 count += 1
                 break
+    if count:
+        graph.sort()
     return {"linear layer": count} if count else {}
 
 
-def _folded(node: ir.Node, result: ir.Value, scale: ir.Value, new: NewNodes) -> bool:
-    """Whether the scale that the Mul `node` has is in the layer now that makes `result`."""
+def _fold(node: ir.Node, result: ir.Value, scale: ir.Value, new: NewNodes) -> bool:
+    """Whether the scale of the Mul `node` is in the layer now that makes `result`."""
+    added, bias, product = None, None, made_by(result, "MatMul")
+    if product is None and (added := made_by(result, "Add")) is not None:
+        for source, other in (added.inputs, added.inputs[::-1]):
+            found = made_by(source, "MatMul")
+            if found is not None and constant(other) is not None:
+                product, bias = found, other
     width = sizes(scale, 1)
-    added, bias = made_by(result, "Add"), None
-    product = made_by(result, "MatMul")
-    for source, other in (added.inputs, added.inputs[::-1]) if added is not None else ():
-        if made_by(source, "MatMul") is not None and is_constant(other):
-            product, bias = made_by(source, "MatMul"), other
-    if width is None or not is_constant(scale) or product is None:
+    if product is None or width is None or constant(scale) is None:
         return False
-    weights, users = product.inputs[1], [product.outputs[0], *([result] if bias else [])]
-    if any(only_user(value) is None for value in users) or not is_constant(weights):
+    weights, made = product.inputs[1], [product.outputs[0], *([result] if bias else [])]
+    if weights is None or weights.dtype != ir.DataType.FLOAT or not is_constant(weights):
+        return False
+    if not _is_read_once(weights) or any(only_user(value) is None for value in made):
         return False
     if (sizes(weights, 2) or ("",))[-1:] != width or (bias is not None and sizes(bias, 1) != width):
         return False
-    assert weights is not None
-    product.replace_input_with(1, _scaled(weights, scale, new))
+    scaled = new.node("Mul", [weights, scale]).outputs[0]
+    set_type(scaled, weights)
+    scaled.shape = weights.shape
+    product.replace_input_with(1, scaled)
     new.place_before(product)
     if bias is not None and added is not None:
-        added.replace_input_with([*added.inputs].index(bias), _scaled(bias, scale, new))
-        new.place_before(added)
+        held = ir.tensor(whole_array(bias) * whole_array(scale))
+        own = ir.Value(name=f"{bias.name}_scaled", const_value=held, shape=bias.shape)
+        own.dtype = held.dtype
+        _register(added, own)
+        added.replace_input_with([*added.inputs].index(bias), own)
+    _rename(node.outputs[0], made)
     replace_value(node.outputs[0], result)
     return True
 
 
-def _scaled(value: ir.Value, scale: ir.Value, new: NewNodes) -> ir.Value:
-    made = new.node("Mul", [value, scale]).outputs[0]
-    set_type(made, value)
-    made.shape = value.shape
-    return made
+def _is_read_once(value: ir.Value) -> bool:
+    """Whether a constant, and what it is made of, has one reader: else it would be stored twice."""
+    if len(value.uses()) != 1:
+        return False
+    maker = value.producer()
+    return maker is None or maker.inputs[0] is None or _is_read_once(maker.inputs[0])
+
+
+def _register(node: ir.Node, value: ir.Value) -> None:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    known = set(graph.initializers)
+    while value.name in known:
+        value.name = f"{value.name}_"
+    graph.register_initializer(value)
+
+
+def _rename(old: ir.Value, made: list[ir.Value]) -> None:
+    """Values that have other numbers now lose their names: the last of `made` is what `old` was.
+
+    So it is known what stands for what.
+    """
+    for value in made:
+        value.name = f"{value.name}_scaled"
+    if old.name and not old.is_graph_output():
+        old.name, made[-1].name = f"{old.name}_unfolded", old.name
