@@ -32,7 +32,7 @@ def build_all(
     # The longest first.
     found = builds(settings, networks, rows, only)
     wanted = sorted(found, key=lambda item: -_largest_batch(item[2]))
-    at_once = max(1, min(len(wanted), len(os.sched_getaffinity(0)) // 3 or 2))
+    at_once = max(1, min(len(wanted), max(2, len(os.sched_getaffinity(0)) // 3)))
 
     def built(wanted: Wanted) -> str:
         model, label, fields = wanted

@@ -69,10 +69,11 @@ def halve(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     converted = convert_float_to_float16(onnx.load(request["model"]), keep_io_types=True)
     # The tool may add a cast twice, and give a name twice, which no session takes.
     nodes: list[onnx.NodeProto] = []
-    made: set[str] = set()
+    casts: set[tuple[str, ...]] = set()
     for node in converted.graph.node:
-        if node.op_type != "Cast" or node.output[0] not in made:
-            made.update(node.output)
+        cast = (*node.input, *node.output, str(node.attribute)) if node.op_type == "Cast" else ()
+        if not cast or cast not in casts:
+            casts.add(cast)
             node.name = f"{node.name}_{len(nodes)}"
             nodes.append(node)
     del converted.graph.node[:]

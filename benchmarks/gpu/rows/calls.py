@@ -39,30 +39,44 @@ def run(run: Run) -> None:
 
 def each_case(run: Run, row: str, function: str, environment: dict[str, str] | None = None) -> None:
     """A process of `function` for each network and precision, with the cases that are missing."""
+    for name, precision, wanted in missing(run, row):
+        with run.guarded(row, wanted):
+            request = request_of(run, name, precision, wanted)
+            run.keep_records(row, function, request, SECONDS, environment)
+
+
+def missing(run: Run, row: str) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """Each network and precision with the batches that a row is still to measure, by case."""
     settings = run.settings
     for name in run.networks:
-        network, model = NETWORKS[name], settings.model(name)
-        batches = settings.batches(network, run.only)
+        network = NETWORKS[name]
         for precision in settings.precisions(network, run.only):
-            cases = {case_name(name, precision, batch): batch for batch in batches}
+            cases = {
+                case_name(name, precision, batch): batch
+                for batch in settings.batches(network, run.only)
+            }
             wanted = {
                 case: batch
                 for case, batch in cases.items()
                 if run.only.batch(batch) and run.wants(row, case)
             }
-            if not wanted:
-                continue
-            with run.guarded(row, wanted):
-                fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
-                request = {
-                    "settings": settings.to_json(),
-                    "network": name,
-                    "precision": precision,
-                    "artifact": str(artifact(settings, model, precision, fields)),
-                    "plain": str(in_type(model, precision) or ""),
-                    "cases": wanted,
-                }
-                run.keep_records(row, function, request, SECONDS, environment)
+            if wanted:
+                yield name, precision, wanted
+
+
+def request_of(run: Run, name: str, precision: str, wanted: dict[str, int]) -> dict[str, Any]:
+    """What a process is told of these cases; raises ChildFailedError if no artifact is built."""
+    settings, network, model = run.settings, NETWORKS[name], run.settings.model(name)
+    batches = settings.batches(network, run.only)
+    fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
+    return {
+        "settings": settings.to_json(),
+        "network": name,
+        "precision": precision,
+        "artifact": str(artifact(settings, model, precision, fields)),
+        "plain": str(in_type(model, precision) or ""),
+        "cases": wanted,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

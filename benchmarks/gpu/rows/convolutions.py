@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cases import NETWORKS, Settings
-from benchmarks.gpu.child import ChildFailedError, records
-from benchmarks.gpu.rows.calls import each_case
+from benchmarks.gpu.child import ChildFailedError, one_record
+from benchmarks.gpu.rows.calls import missing, request_of
 from benchmarks.gpu.run import Run
 
 SECONDS = 240
@@ -29,27 +29,26 @@ FORMS: dict[str, dict[str, str]] = {
 
 def run(run: Run) -> None:
     """Measure the wanted networks, which have convolutions."""
-    each_case(run, "convolutions", "rows.convolutions:compare")
+    for name, precision, wanted in missing(run, "convolutions"):
+        for case, batch in wanted.items():
+            with run.guarded("convolutions", [case]):
+                request = {**request_of(run, name, precision, wanted), "batch": batch}
+                run.keep("convolutions", {"case": case, **_compared(request)})
 
 
-def compare(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """In a process that uses no GPU: a record for each batch."""
-    for case, batch in request["cases"].items():
-        asked = {**request, "batch": batch, "forms": list(FORMS)}
-        found: dict[str, Any] = {"case": case, "first": {}, "refused": {}}
-        for form in FORMS:
-            try:
-                (first,) = records(
-                    "rows.convolutions:first_run", {**asked, "forms": [form]}, seconds=SECONDS
-                )
-                found["first"] |= first
-            except ChildFailedError as error:
-                found["refused"][form] = str(error)
-                asked["forms"].remove(form)
-        for function in ("time_calls", "record_kernels"):
-            for record in records(f"rows.convolutions:{function}", asked, seconds=SECONDS):
-                found |= record
-        yield found
+def _compared(request: dict[str, Any]) -> dict[str, Any]:
+    """The forms at a batch; what a form that fails did not tell is `refused`."""
+    found: dict[str, Any] = {"first": {}, "refused": {}}
+    for form in FORMS:
+        try:
+            asked = {**request, "forms": [form]}
+            found["first"] |= one_record("rows.convolutions:first_run", asked, seconds=SECONDS)
+        except ChildFailedError as error:
+            found["refused"][form] = str(error)
+    asked = {**request, "forms": list(found["first"])}
+    for function in ("time_calls", "record_kernels"):
+        found |= one_record(f"rows.convolutions:{function}", asked, seconds=SECONDS)
+    return found
 
 
 def first_run(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -379,7 +379,7 @@ def test_an_arena_that_takes_much_more_than_its_calls_need_is_a_finding() -> Non
     (found,) = plan_findings(on_gpu(MIB))
     assert (found.code, found.where) == ("AOTC-M014", "variant portable")
     assert found.what == (
-        "calls of all sizes take 268.4 MB of the GPU beside weights, "
+        "after calls of all sizes its arena on the GPU has 268.4 MB beside weights, "
         "and 125.8 MB if it grew by what is asked for"
     )
     assert not list(plan_findings(on_gpu(MIB, growth="exact")))

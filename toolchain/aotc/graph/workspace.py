@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.graph.view import attribute_of, op_of
 
 if TYPE_CHECKING:
@@ -33,12 +33,19 @@ _FLASH: Final = 256 << 10
 _NOTHING: Final = (0,)
 
 
+class Integers(NamedTuple):
+    """A constant of integers: whether they have a sign, and whether all are 0."""
+
+    signed: bool
+    zero: bool
+
+
 @record(kw_only=False)
 class Call:
     """A node at sizes: the shapes of its inputs and outputs (empty: absent, or a scalar).
 
-    `widths` are the bytes of an element of each output, `input_widths` of each input.  `signed` are
-    the names of constants whose elements are integers with a sign.
+    `widths` are the bytes of an element of each output, `input_widths` of each input.  `integers`
+    are constants of 8 bits by name.
     """
 
     node: onnx.NodeProto
@@ -47,7 +54,7 @@ class Call:
     widths: Sequence[int]
     input_widths: Sequence[int]
     threads: int
-    signed: Collection[str] = ()
+    integers: Mapping[str, Integers] = field(default_factory=dict)
 
     def has(self, index: int) -> bool:
         """Whether the node is given an input `index`."""
@@ -179,15 +186,19 @@ def _is_depthwise(call: Call) -> bool:
 def _is_direct(call: Call) -> bool:
     """Whether a quantized convolution computes without sums in 32 bits beside its output.
 
-    Those of unsigned inputs with signed weights do, whose channels come in fours; or in sixteens,
-    where each is for itself.
+    On x86-64 those of unsigned inputs do, with signed weights about 0: from 16 output channels on
+    if input channels come in fours; or in sixteens, where each is for itself.
     """
-    weight, (_, _, zero, weights, *_) = call.shape(3), call.node.input
-    if weights not in call.signed or zero in call.signed:
+    weight, (_, _, zero, weights, _, middle, *_) = call.shape(3), call.node.input
+    data, kernel, about = (call.integers.get(name) for name in (zero, weights, middle))
+    if data is None or kernel is None or about is None:
+        return False
+    if data.signed or not kernel.signed or not about.zero:
         return False
     if _is_depthwise(call):
         return weight[0] % 16 == 0
-    return attribute_of(call.node, "group", 1) == 1 and weight[1] % 4 == 0
+    group = attribute_of(call.node, "group", 1)
+    return group == 1 and weight[1] % 4 == 0 and weight[0] >= 16
 
 
 def _recurrent(gates: int, states: float) -> Callable[[Call], tuple[int, ...]]:

@@ -564,7 +564,7 @@ def _observed(
 
     largest: dict[str, float] = {}
     left_out = []
-    references = sorted(request["references"], key=_input_bytes, reverse=True)
+    references = sorted(request["references"], key=_places, reverse=True)
     for reference, found in zip(references, _observations(references, observe), strict=True):
         if isinstance(found, AotcError):
             if not reference.get("sample"):
@@ -597,8 +597,8 @@ def _observations(
     yield from (answer_or_error(observe, each) for each in rest[len(found) :])
 
 
-def _input_bytes(reference: Json) -> int:
-    return sum(Path(path).stat().st_size for path in reference["inputs"].values())
+def _places(reference: Json) -> int:
+    return math.prod(reference["wanted"].values())
 
 
 # Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.

@@ -51,7 +51,7 @@ def plan_findings(variant: VariantEvidence) -> Iterator[Finding]:
     if plan is not None and plan.growth == "doubling" and plan.captures == ():
         most, need = plan.doubling_bytes, plan.exact_bytes
         if most > max(_MORE * need, need + _MORE_BYTES):
-            what = f"calls of all sizes take {size(most)} of the GPU beside weights"
+            what = f"after calls of all sizes its arena on the GPU has {size(most)} beside weights"
             what += f", and {size(need)} if it grew by what is asked for"
             yield Finding(code="AOTC-M014", what=what, where=where)
 

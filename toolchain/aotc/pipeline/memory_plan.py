@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 from aotc.base.errors import AotcError
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.graph import values
 from aotc.graph.allocation import (
     TO_DEVICE,
@@ -43,7 +43,7 @@ from aotc.graph.arena import Arena, rounded
 from aotc.graph.polynomials import Point, Polynomial, fitted, total
 from aotc.graph.values import Data
 from aotc.graph.view import captured_values, every_node, made_values, subgraphs
-from aotc.graph.workspace import Call, pack, packed_weights, workspace
+from aotc.graph.workspace import Call, Integers, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
 from aotc.session.counted_session import COUNTED
 from aotc.session.inference import SHAPES_ALONE, with_outputs
@@ -75,7 +75,7 @@ _NAMED: Final = 8
 _POINTS: Final = 9
 # Of the way between sizes, where a limit is looked for.
 _STEPS: Final = 1 << 12
-_SIGNED: Final = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.INT4})
+_EIGHT_BITS: Final = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
 _WIDTHS: Final = {"float": 4, "double": 8, "bool": 1, "string": 0}
 Shape = tuple[int, ...]
 
@@ -109,8 +109,8 @@ class _Graph:
     threads: int
     # Weights of a graph around it.
     captured: frozenset[str] = frozenset()
-    # Constants of integers with a sign.
-    signed: frozenset[str] = frozenset()
+    # Constants of 8 bits.
+    integers: Mapping[str, Integers] = field(default_factory=dict)
     # Of what nodes make, of inputs and of weights, what is in the GPU's memory; and the inputs.
     on_gpu: frozenset[str] = frozenset()
     inputs: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class _Graph:
             [self.widths.get(name, 0) for name in node.output],
             [self.widths.get(name, 0) for name in node.input],
             self.threads,
-            self.signed,
+            self.integers,
         )
 
     def arena(self, constants: frozenset[str]) -> Arena:
@@ -205,11 +205,11 @@ class _Graph:
 
     def with_inputs(self, calls: Sequence[Mapping[str, Data]]) -> _Graph:
         """With the shapes that inputs have in `calls`, and those that are copied to a GPU."""
-        given = {
-            name: [array for call in calls if isinstance(array := call[name], np.ndarray)]
-            for name in calls[0]
-        }
-        arrays = {name: each for name, each in given.items() if len(each) == len(calls)}
+        arrays: dict[str, list[np.ndarray[Any, Any]]] = {}
+        for name in calls[0]:
+            given = [call.get(name) for call in calls]
+            if all(isinstance(each, np.ndarray) and each.dtype.kind not in "OSU" for each in given):
+                arrays[name] = [np.asarray(each) for each in given]
         return replace(
             self,
             inputs=tuple(name for name in arrays if name in self.on_gpu),
@@ -362,8 +362,10 @@ def _on_device(
         return arena
 
     def at(sizes: Mapping[str, int], arena: Arena | None = None) -> Run:
-        found = simulate(graph.device_frame(rules.at(sizes)), arena or loaded())
-        return replace(found, held=found.held - weights_bytes)
+        arena = arena or loaded()
+        before = arena.extensions
+        found = simulate(graph.device_frame(rules.at(sizes)), arena)
+        return replace(found, held=found.held - weights_bytes, extensions=found.extensions - before)
 
     runs = [
         replace(
@@ -873,9 +875,11 @@ def _read(
         inner,
         {name: tuple(shapes) for name, shapes in seen.items()},
         threads,
-        signed=frozenset(
-            tensor.name for tensor in graph.initializer if tensor.data_type in _SIGNED
-        ),
+        integers={
+            tensor.name: _integers(tensor, weights)
+            for tensor in graph.initializer
+            if tensor.data_type in _EIGHT_BITS
+        },
         on_gpu=on_gpu,
     )
 
@@ -918,6 +922,18 @@ def _numbers(known: Mapping[str, Sequence[int | str | None]]) -> dict[str, Shape
         for name, shape in known.items()
         if all(isinstance(size, int) for size in shape)
     }
+
+
+def _integers(tensor: onnx.TensorProto, weights: Path) -> Integers:
+    """What a constant of 8 bits holds; of what has several dims only whether there is a sign."""
+    signed = tensor.data_type == onnx.TensorProto.INT8
+    if len(tensor.dims) > 1:
+        return Integers(signed, zero=False)
+    held = onnx.TensorProto()
+    held.CopyFrom(tensor)
+    if onnx.external_data_helper.uses_external_data(held):
+        onnx.external_data_helper.load_external_data_for_tensor(held, str(weights))
+    return Integers(signed, zero=not onnx.numpy_helper.to_array(held).any())
 
 
 def _element_bytes(code: int) -> int:
