@@ -28,6 +28,8 @@ CASES: Mapping[str, Dims] = {
     "xgboost_onnxmltools": {"X.0": (1, 16, 512)},
     "yunet_n_dynamic": {"batch": (1, 1, 2), "height": (64, 320, 640), "width": (64, 320, 640)},
 }
+# Of basic_pitch, about half have either of two orders.
+SESSIONS = 16
 GIVEN: Mapping[str, Mapping[str, Any]] = {
     "silero_vad_op18_ifless": {"sr": np.array(16000, np.int64)},
 }
@@ -36,12 +38,24 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
 @needs_models
 @pytest.mark.parametrize("name", CASES)
 def test_plans_of_third_party_models_are_near_what_is_used(name: str, tmp_path: Path) -> None:
+    """Sessions may have their nodes in another order each: then a plan is near one of them."""
     model = onnx.load(MODELS / f"{name}.onnx")
-    found = both_ways(model, CASES[name], tmp_path, given=GIVEN.get(name))
-    assert not found.plan.why_not
-    assert not found.observed.why_not
-    for run, peak, _ in found.pairs():
-        assert abs(run.peak_bytes - peak) <= max(0.15 * peak, 1 << 20), run.sizes
+    far: dict[str, tuple[int, int]] = {}
+    for attempt in range(SESSIONS):
+        (folder := tmp_path / str(attempt)).mkdir()
+        found = both_ways(model, CASES[name], folder, given=GIVEN.get(name))
+        assert not found.plan.why_not
+        assert not found.observed.why_not
+        seen = {run.fixture: (run.peak_bytes, peak) for run, peak, _ in found.pairs()}
+        apart = {
+            fixture: (plan, peak)
+            for fixture, (plan, peak) in seen.items()
+            if abs(plan - peak) > max(0.15 * peak, 1 << 20)
+        }
+        far = {key: each for key, each in apart.items() if not attempt or key in far}
+        if not far:
+            break
+    assert not far
 
 
 @needs_models

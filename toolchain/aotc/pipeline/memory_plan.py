@@ -15,6 +15,7 @@ counted.  The workspace of a GPU's kernels is not planned.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,8 @@ from aotc.spec.variant import SessionSpec
 
 _WRITTEN: Final = "loaded.onnx"
 _KERNEL: Final = "_kernel_time"
+# What ONNX Runtime adds to the names of nodes that it makes.
+_NUMBERED: Final = re.compile(r"_token_\d+$")
 _CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
 # Buffers that are named at the peak, and points of the curve.
 _NAMED: Final = 8
@@ -636,7 +639,10 @@ def _profiled(
         written=Path(_WRITTEN) if writes else None,
     )
     outputs = [value.name for value in session.get_outputs()]
+    model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
     known = {name: _runs(path) for name, path in (observed or {}).items() if path.exists()}
+    if _has_names_of_its_own(model, stored):
+        known = {}
     done = [call for call in calls if call[0] in known]
     runs = [run for name, _, _ in done for run in known[name]]
     unknown = [call for call in calls if call[0] not in known]
@@ -653,8 +659,16 @@ def _profiled(
     del session
     runs += _runs(profile)
     profile.unlink()
-    model = onnx.load(_WRITTEN, load_external_data=False) if writes else stored
     return model, Path.cwd() if writes else weights, runs[: len(done)], done
+
+
+def _has_names_of_its_own(model: onnx.ModelProto, stored: onnx.ModelProto) -> bool:
+    """Whether nodes that a session made of `stored` have numbers in their names.
+
+    They are other ones in each session, as is the order of such nodes.
+    """
+    known = {node.name for node in stored.graph.node}
+    return any(_NUMBERED.search(node.name) for node in model.graph.node if node.name not in known)
 
 
 def _sliced(
