@@ -580,7 +580,10 @@ def test_answers_that_differ_in_bits_are_those_of_their_host(
     for name, change in (("like-there", as_there), ("like-here", as_here)):
         third = edited(plain, bench, name, change)
         again = merge(bench, f"bits-{name}", found, third).manifest.fixtures
-        assert {each.name for each in again} == {each.name for each in fixtures}
+        # Which of two has the plain name follows from the ids of the artifacts.
+        assert sorted(each.name.partition("-")[0] for each in again) == sorted(
+            each.name.partition("-")[0] for each in fixtures
+        )
         assert len({tensor.path for each in again for tensor in each.inputs}) == len(fixtures) // 2
         left_out = sorted(len(each.excluded_variants) for each in again)
         assert left_out == [*[1] * (len(fixtures) // 2), *[2] * (len(fixtures) // 2)]

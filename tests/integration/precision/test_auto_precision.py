@@ -230,9 +230,10 @@ def test_all_forms_are_timed_and_the_quickest_alone_is_proven(bench: Workbench) 
     }
     assert winner.precision != "keep"
     assert winner.median_seconds is not None and winner.median_seconds * 0.97 <= min(timed)
-    # What is as quick is not proven too.
+    # What is as quick is not proven too; on some machines 4 bits are slower than what was there.
     reasons = [row.reason for row in table.values() if row.precision == "int4" and not row.chosen]
-    assert all(reason.startswith(("not proven", "AOTC-N001")) for reason in reasons)
+    known = ("not proven", "not faster", "AOTC-N001")
+    assert all(reason.startswith(known) for reason in reasons), reasons
 
 
 def test_int4_is_taken_for_speed_only_as_exactly_as_int8_must_be(bench: Workbench) -> None:
