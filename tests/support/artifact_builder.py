@@ -19,6 +19,7 @@ from aotc.spec.manifest import Capture, Manifest, session_options
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Fixture, FixtureTensor, Value
 from aotc.spec.precision import Tolerance
 from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_target
 from aotc.spec.shapes import Dim, Domain
 from aotc.spec.target import Libc
 from aotc.spec.variant import (
@@ -199,6 +200,11 @@ def _entry(path: Path, payload: Path) -> FileEntry:
         role=roles.get(name.partition("/")[0], "model"),  # type: ignore[arg-type]
         chunks=tuple(hashlib.sha256(data[i : i + CHUNK_BYTES]).hexdigest() for i in parts),
     )
+
+
+def native_fits(target: str) -> bool:
+    """Whether the variant `native`, which is for this CPU and no other, fits a known target."""
+    return set(probe(gpus=False).isa or ()) == set(load_target(target).isa or ())
 
 
 def _variant(
