@@ -70,6 +70,7 @@ from aotc.spec.variant import SessionSpec
 
 _WRITTEN: Final = "loaded.onnx"
 _KERNEL: Final = "_kernel_time"
+_BLOCKED: Final = "com.microsoft.nchwc"
 # What ONNX Runtime adds to the names of nodes that it makes.
 _NUMBERED: Final = re.compile(r"_token_\d+$")
 _CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
@@ -663,12 +664,16 @@ def _profiled(
 
 
 def _has_names_of_its_own(model: onnx.ModelProto, stored: onnx.ModelProto) -> bool:
-    """Whether nodes that a session made of `stored` have numbers in their names.
+    """Whether a session of `stored` named nodes by numbers that are other ones in each session.
 
-    They are other ones in each session, as is the order of such nodes.
+    So are those of the layout for the CPU's convolutions, as is their order.
     """
     known = {node.name for node in stored.graph.node}
-    return any(_NUMBERED.search(node.name) for node in model.graph.node if node.name not in known)
+    return any(
+        _NUMBERED.search(node.name)
+        for node in model.graph.node
+        if node.domain == _BLOCKED and node.name not in known
+    )
 
 
 def _sliced(
