@@ -46,6 +46,7 @@ from aotc.graph.values import Data
 from aotc.graph.view import captured_values, every_node, made_values, subgraphs
 from aotc.graph.workspace import Call, Integers, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
+from aotc.precision.node_comparison import BLOCKED_DOMAIN
 from aotc.session.counted_session import COUNTED
 from aotc.session.inference import SHAPES_ALONE, with_outputs
 from aotc.session.node_times import read_events
@@ -70,7 +71,6 @@ from aotc.spec.variant import SessionSpec
 
 _WRITTEN: Final = "loaded.onnx"
 _KERNEL: Final = "_kernel_time"
-_BLOCKED: Final = "com.microsoft.nchwc"
 # What ONNX Runtime adds to the names of nodes that it makes.
 _NUMBERED: Final = re.compile(r"_token_\d+$")
 _CONTROL_FLOW: Final = frozenset({"If", "Loop", "Scan"})
@@ -672,7 +672,7 @@ def _has_names_of_its_own(model: onnx.ModelProto, stored: onnx.ModelProto) -> bo
     return any(
         _NUMBERED.search(node.name)
         for node in model.graph.node
-        if node.domain == _BLOCKED and node.name not in known
+        if node.domain == BLOCKED_DOMAIN and node.name not in known
     )
 
 
