@@ -31,9 +31,8 @@ def test_verify_answers_with_a_matrix(aotc: Command, artifact: Path) -> None:
     done = aotc.plain(*words, "linux-x86-64,linux-arm64")
     assert done.status == 1
     here = "optimal" if native_fits("linux-x86-64") else "degraded"
-    told = here if here == "optimal" else f"{here} AOTC-C010"
-    row = next(line.split() for line in done.stdout.splitlines() if "good.aotc " in line)
-    assert row == ["good.aotc", *told.split(), *["incompatible", "AOTC-C002,", "AOTC-C004"]]
+    told = "optimal     " if here == "optimal" else "degraded AOTC-C010"
+    assert f"  good.aotc  {told}  incompatible AOTC-C002, AOTC-C004\n" in done.stdout
     found = decode(CompatibilityReport, aotc(*words, "linux-x86-64,linux-arm64").document)
     assert [each.verdict for each in found.cells] == [here, "incompatible"]
     assert [each.code for each in found.failed] == ["AOTC-I184"]

@@ -39,23 +39,22 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_plans_of_third_party_models_are_near_what_is_used(name: str, tmp_path: Path) -> None:
     """Sessions may have their nodes in another order each: then a plan is near one of them."""
-    far: dict[str, tuple[int, int]] = {}
+    near: set[str] = set()
     for attempt in range(SESSIONS):
         (folder := tmp_path / str(attempt)).mkdir()
         model = onnx.load(MODELS / f"{name}.onnx")
         found = both_ways(model, CASES[name], folder, given=GIVEN.get(name))
         assert not found.plan.why_not
         assert not found.observed.why_not
-        seen = {run.fixture: (run.peak_bytes, peak) for run, peak, _ in found.pairs()}
-        apart = {
-            fixture: (plan, peak)
-            for fixture, (plan, peak) in seen.items()
-            if abs(plan - peak) > max(0.15 * peak, 1 << 20)
+        pairs = found.pairs()
+        near |= {
+            run.fixture
+            for run, peak, _ in pairs
+            if abs(run.peak_bytes - peak) <= max(0.15 * peak, 1 << 20)
         }
-        far = {key: each for key, each in apart.items() if not attempt or key in far}
-        if not far:
+        if len(near) == len(pairs):
             break
-    assert not far
+    assert near == {run.fixture for run, _, _ in pairs}
 
 
 @needs_models

@@ -46,6 +46,7 @@ from aotc.graph.values import Data
 from aotc.graph.view import captured_values, every_node, made_values, subgraphs
 from aotc.graph.workspace import Call, Integers, pack, packed_weights, workspace
 from aotc.host.cpu import usable_cores
+from aotc.pipeline.half import read_tensor
 from aotc.precision.node_comparison import BLOCKED_DOMAIN
 from aotc.session.counted_session import COUNTED
 from aotc.session.inference import SHAPES_ALONE, with_outputs
@@ -209,11 +210,11 @@ class _Graph:
 
     def with_inputs(self, calls: Sequence[Mapping[str, Data]]) -> _Graph:
         """With the shapes that inputs have in `calls`, and those that are copied to a GPU."""
-        arrays: dict[str, list[np.ndarray[Any, Any]]] = {}
+        arrays: dict[str, list[Any]] = {}
         for name in calls[0]:
             given = [call.get(name) for call in calls]
             if all(isinstance(each, np.ndarray) and each.dtype.kind not in "OSU" for each in given):
-                arrays[name] = [np.asarray(each) for each in given]
+                arrays[name] = given
         return replace(
             self,
             inputs=tuple(name for name in arrays if name in self.on_gpu),
@@ -948,11 +949,7 @@ def _integers(tensor: onnx.TensorProto, weights: Path) -> Integers:
     signed = tensor.data_type == onnx.TensorProto.INT8
     if len(tensor.dims) > 1:
         return Integers(signed, zero=False)
-    held = onnx.TensorProto()
-    held.CopyFrom(tensor)
-    if onnx.external_data_helper.uses_external_data(held):
-        onnx.external_data_helper.load_external_data_for_tensor(held, str(weights))
-    return Integers(signed, zero=not onnx.numpy_helper.to_array(held).any())
+    return Integers(signed, zero=not read_tensor(tensor, weights).any())
 
 
 def _element_bytes(code: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from aotc.graph.passes.base import free_name
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
     constant,
     is_constant,
@@ -31,7 +32,7 @@ def fold_layer_scale(graph: ir.Graph) -> dict[str, int]:
     count, new = 0, NewNodes(graph)
     for node in list(graph):
         for result, scale in (node.inputs, node.inputs[::-1]) if is_op(node, "Mul") else ():
-            if result is not None and scale is not None and _fold(node, result, scale, new):
+            if result is not None and scale is not None and _fold(graph, node, result, scale, new):
                 count += 1
                 break
     if count:
@@ -39,7 +40,7 @@ def fold_layer_scale(graph: ir.Graph) -> dict[str, int]:
     return {"linear layer": count} if count else {}
 
 
-def _fold(node: ir.Node, result: ir.Value, scale: ir.Value, new: NewNodes) -> bool:
+def _fold(graph: ir.Graph, node: ir.Node, result: ir.Value, scale: ir.Value, new: NewNodes) -> bool:
     """Whether the scale of the Mul `node` is in the layer now that makes `result`."""
     added, bias, product = None, None, made_by(result, "MatMul")
     if product is None and (added := made_by(result, "Add")) is not None:
@@ -64,9 +65,9 @@ def _fold(node: ir.Node, result: ir.Value, scale: ir.Value, new: NewNodes) -> bo
     new.place_before(product)
     if bias is not None and added is not None:
         held = ir.tensor(whole_array(bias) * whole_array(scale))
-        own = ir.Value(name=f"{bias.name}_scaled", const_value=held, shape=bias.shape)
-        own.dtype = held.dtype
-        _register(added, own)
+        name = free_name(f"{bias.name}_scaled", set(graph.initializers))
+        own = ir.Value(name=name, const_value=held, shape=bias.shape, type=bias.type)
+        graph.register_initializer(own)
         added.replace_input_with([*added.inputs].index(bias), own)
     _rename(node.outputs[0], made)
     replace_value(node.outputs[0], result)
@@ -79,15 +80,6 @@ def _is_read_once(value: ir.Value) -> bool:
         return False
     maker = value.producer()
     return maker is None or maker.inputs[0] is None or _is_read_once(maker.inputs[0])
-
-
-def _register(node: ir.Node, value: ir.Value) -> None:
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    known = set(graph.initializers)
-    while value.name in known:
-        value.name = f"{value.name}_"
-    graph.register_initializer(value)
 
 
 def _rename(old: ir.Value, made: list[ir.Value]) -> None:
